@@ -209,7 +209,8 @@ program
   .option("--json", "Print one JSON object.")
   .action(async (options: { readonly json?: true }) => {
     const { revision, node } = buildInfo();
-    const { openssl } = process.versions;
+    const { boringssl } = process.versions;
+    const openssl = boringssl === undefined ? process.versions.openssl : `none: BoringSSL ${boringssl}`;
     const text = `culvert ${version()}\nrevision ${revision}\nNode.js ${node}\nOpenSSL ${openssl}\n`;
     const json = JSON.stringify({ version: version(), revision, node, openssl });
     process.stdout.write(options.json === true ? `${json}\n` : text);

@@ -180,18 +180,20 @@ test("an unknown command names the nearest one, and is exit code 2", async () =>
   assert.match(stderr, /unknown command 'sever'[\s\S]*server/);
 });
 
-test("a Node.js that is too old is one sentence, and the version that is needed is that of package.json", async () => {
+test("a Node.js or Bun that is too old is one sentence, and the version that is needed is that of package.json", async () => {
   const { engines } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8"));
   assert.equal(engines.node, ">=20.19");
-  const sentence = (version: string) =>
-    `culvert: Node.js ${version} is too old: culvert needs 20.19 or newer. Install it, and run culvert with it\n`;
-  for (const [version, code, complaint] of [
-    ["18.20.8", 1, sentence("18.20.8")],
-    ["20.18.3", 1, sentence("20.18.3")],
-    ["20.19.0", 0, ""],
-    ["21.0.0", 0, ""],
+  const sentence = (runtime: string, least = "20.19") =>
+    `culvert: ${runtime} is too old: culvert needs ${least} or newer. Install it, and run culvert with it\n`;
+  for (const [disguised, code, complaint] of [
+    [{ node: "18.20.8" }, 1, sentence("Node.js 18.20.8")],
+    [{ node: "20.18.3" }, 1, sentence("Node.js 20.18.3")],
+    [{ node: "20.19.0" }, 0, ""],
+    [{ node: "21.0.0" }, 0, ""],
+    [{ node: "26.3.0", bun: "1.3.9" }, 1, sentence("Bun 1.3.9", "1.4.5")],
+    [{ node: "26.3.0", bun: "1.10.0" }, 0, ""],
   ] as const) {
-    const versions = JSON.stringify({ ...process.versions, node: version });
+    const versions = JSON.stringify({ ...process.versions, ...disguised });
     const disguise = `data:text/javascript,Object.defineProperty(process,"versions",{value:${versions}})`;
     const { status, stderr } = spawnSync(process.execPath, [...RUN_SOURCES, "--import", disguise, MAIN, "version"], {
       encoding: "utf8",

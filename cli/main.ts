@@ -20,12 +20,17 @@ for (const [signal, code] of [
   });
 }
 
+// A child of `culvert demo` ends with it, even if the demo was killed. Its channel must not keep a process alive.
+if (process.connected) {
+  process.once("disconnect", () => process.kill(process.pid, "SIGTERM"));
+  process.channel?.unref();
+}
+
 // An older Node.js fails while modules are loaded, with a stack that says nothing of its version.
-const [major = 0, minor = 0] = process.versions.node.split(".").map(Number);
-if (major < 20 || (major === 20 && minor < 19)) {
-  fail(
-    `Node.js ${process.versions.node} is too old: culvert needs 20.19 or newer. Install it, and run culvert with it`,
-  );
+const { bun, node } = process.versions;
+const [name, version, least] = bun === undefined ? ["Node.js", node, "20.19"] : ["Bun", bun, "1.4.5"];
+if (isOlder(version, least)) {
+  fail(`${name} ${version} is too old: culvert needs ${least} or newer. Install it, and run culvert with it`);
 } else {
   // Node opens many modules at a time. With a low limit of open files that fails before any other code of ours runs.
   const { tooFewFilesToStart } = await import("../shared/limits/descriptor-shortage.ts");
@@ -36,6 +41,12 @@ if (major < 20 || (major === 20 && minor < 19)) {
     if (sentence === undefined) throw error;
     fail(sentence);
   }
+}
+
+function isOlder(version: string, least: string): boolean {
+  const [has, needs] = [version, least].map((text) => text.split(".").map(Number));
+  const at = needs?.findIndex((part, index) => part !== has?.[index]) ?? -1;
+  return at >= 0 && (has?.[at] ?? 0) < (needs?.[at] ?? 0);
 }
 
 function fail(sentence: string): void {

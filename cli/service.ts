@@ -4,7 +4,7 @@ import { flagNames, type OptionTable, type Rows, type ValuesOf } from "../shared
 import { readOptions } from "../shared/config/read-options.ts";
 import { recheckAllFiles } from "../shared/documents/file-watcher.ts";
 import { collectWhenQuiet } from "../shared/limits/quiet-collection.ts";
-import { tuneHeapForRelaying } from "../shared/node/v8.ts";
+import { tuneHeapForRelaying } from "../shared/node/engine.ts";
 import { createLogger, isPretty, type Logger } from "../shared/runtime/logger.ts";
 import { type Closable, run } from "../shared/runtime/run.ts";
 

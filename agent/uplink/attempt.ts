@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { isEmpty, parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
+import { buildInfo } from "../../shared/basics/program.ts";
 import type { Hello, OuterHello, ProvenResume } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, type DialledAgain, dialAgain, OUTER_HELLO } from "../../shared/link/dial.ts";
 import { FEATURES, HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
@@ -153,7 +154,7 @@ export function helloOf({ agentId, cluster, agentIdentifiers }: HelloOptions, pr
     version: HANDSHAKE_VERSION,
     agentId,
     instance: randomUUID(),
-    software: `${program} node/${process.versions.node}`,
+    software: `${program} node/${buildInfo().node}`,
     features: FEATURES,
     ...(cluster !== "" && { cluster }),
     ...(!isEmpty(identifiers) && { identifiers }),

@@ -16,14 +16,6 @@ import { cannotWrite, makeFolder } from "../pki/pki.ts";
 const KEPT_LINES = 20;
 const KILL_AFTER_MS = 5_000;
 
-/**
- * Loaded into each child before its own module: it ends the child when the demo was killed and could not do so itself.
- * The channel must not keep a child alive that has nothing else to do.
- */
-const LEASH = `data:text/javascript,${encodeURIComponent(
-  'process.once("disconnect", () => process.kill(process.pid, "SIGTERM")); process.channel?.unref();',
-)}`;
-
 /** A child has ended although it was not asked to. */
 export class ChildDied extends Error {
   override readonly name = "ChildDied";
@@ -68,7 +60,7 @@ export class Children {
    */
   start(name: string, file: string, args: readonly string[]): Child {
     if (this.#closing) throw new Error("the demo is ending");
-    const child = spawn(process.execPath, [...process.execArgv, "--import", LEASH, programFile(file), ...args], {
+    const child = spawn(process.execPath, [...process.execArgv, programFile(file), ...args], {
       stdio: ["ignore", "pipe", "pipe", "ipc"],
       env: ownEnvironment(),
     });

@@ -3,6 +3,9 @@ import { createServer } from "node:https";
 
 /** Node.js opens its inspector at this signal. */
 process.on("SIGUSR1", () => {});
+/** It ends with the demo, even if that was killed. */
+process.once("disconnect", () => process.kill(process.pid, "SIGTERM"));
+process.channel?.unref();
 
 /** The sample target of `culvert demo`, run as a process: `target PORT CERT KEY`. It prints a line when it listens. */
 const [port = "0", cert = "", key = ""] = process.argv.slice(2);

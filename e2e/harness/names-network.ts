@@ -3,7 +3,7 @@ import { fileURLToPath } from "node:url";
 import { RUN_SOURCES, source } from "../../shared/runtime/testing/project.ts";
 import { ip, removeAll, sweepStale, writeSettings } from "../kubernetes/world/ip-netns.ts";
 import { Namespace } from "../kubernetes/world/namespace.ts";
-import { MAIN, requireBuilt } from "./processes.ts";
+import { MAIN, RUNTIME, requireBuilt } from "./processes.ts";
 import type { Program } from "./program.ts";
 import { started } from "./started.ts";
 
@@ -38,7 +38,7 @@ export class NamesNetwork implements AsyncDisposable {
   /** `culvert` in the namespace. */
   start(args: readonly string[]): Program {
     requireBuilt();
-    return this.inside.start(`culvert ${args[0]}`, [process.execPath, MAIN, ...args]);
+    return this.inside.start(`culvert ${args[0]}`, [RUNTIME, MAIN, ...args]);
   }
 
   /** Waits until the name server was asked for a name. */

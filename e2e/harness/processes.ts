@@ -8,7 +8,20 @@ import { Program, type ProgramOptions } from "./program.ts";
 /** The built program, as the package's `bin` names it. */
 export const MAIN = join(ROOT, "dist/cli/main.js");
 
+/** With `CULVERT_RUNTIME=bun` the program runs on Bun, while the tests stay on Node.js. */
+export const ON_BUN = runtimeNamed(process.env["CULVERT_RUNTIME"] ?? "node") === "bun";
+
+/** What runs the built program. */
+export const RUNTIME = ON_BUN ? join(ROOT, "node_modules/bun/bin/bun.exe") : process.execPath;
+
+function runtimeNamed(name: string): "node" | "bun" {
+  if (name === "node" || name === "bun") return name;
+  throw new Error(`CULVERT_RUNTIME=${name}: use node or bun`);
+}
+
 export interface ProcessOptions extends ProgramOptions {
+  /** What runs the script, if not the Node.js of this process. */
+  readonly runtime?: string;
   /** Options of node itself, before the script. */
   readonly nodeArgs?: readonly string[];
   /** Beside those of this process. */
@@ -19,11 +32,11 @@ export interface ProcessOptions extends ProgramOptions {
   readonly cgroupProcs?: string;
 }
 
-/** A process of Node, with its figures from /proc. */
+/** A process of a script, with its figures from /proc. */
 export class ManagedProcess extends Program {
   constructor(name: string, script: string, args: readonly string[], options: ProcessOptions = {}) {
-    const { nodeArgs = [], fileLimit, cgroupProcs, env, ...rest } = options;
-    const command = [process.execPath, ...nodeArgs, script, ...args];
+    const { runtime = process.execPath, nodeArgs = [], fileLimit, cgroupProcs, env, ...rest } = options;
+    const command = [runtime, ...nodeArgs, script, ...args];
     if (fileLimit !== undefined) command.unshift("sh", "-c", `ulimit -n ${fileLimit} && exec "$0" "$@"`);
     if (cgroupProcs !== undefined) command.unshift("sh", "-c", `echo $$ > ${cgroupProcs} && exec "$0" "$@"`);
     super(name, command, { ...rest, env: { ...process.env, ...env } });
@@ -59,7 +72,7 @@ export function withBuildOf<T>(folder: string, action: () => Promise<T>): Promis
 export function startCulvert(args: readonly string[], options: ProcessOptions = {}): ManagedProcess {
   const other = otherProgram.getStore();
   if (other === undefined) requireBuilt();
-  return new ManagedProcess(`culvert ${args[0]}`, other ?? MAIN, args, options);
+  return new ManagedProcess(`culvert ${args[0]}`, other ?? MAIN, args, { runtime: RUNTIME, ...options });
 }
 
 let isBuilt = false;

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { before, test } from "node:test";
-import { MAIN, requireBuilt } from "../harness/processes.ts";
+import { MAIN, RUNTIME, requireBuilt } from "../harness/processes.ts";
 import { TempDir } from "../harness/temp.ts";
 import { missingProgram } from "../proxies/harness/missing.ts";
 
@@ -23,7 +23,7 @@ const CASES: readonly (readonly [line: readonly string[], offered: readonly stri
 before(requireBuilt);
 
 const run = (program: string, ...args: string[]) => execFileSync(program, args, { encoding: "utf8" });
-const scriptFor = (shell: string) => run(process.execPath, MAIN, "completion", shell);
+const scriptFor = (shell: string) => run(RUNTIME, MAIN, "completion", shell);
 
 function written(dir: TempDir, shell: string): string {
   writeFileSync(dir.file("completion"), scriptFor(shell));
@@ -85,7 +85,7 @@ test("the manual page of each command is one that groff reads without a warning"
   skip: missingProgram("groff"),
 }, () => {
   for (const command of [[], ["server"], ["agent"], ["pki", "kubernetes"], ["connect"]]) {
-    const page = run(process.execPath, MAIN, "manual", ...command);
+    const page = run(RUNTIME, MAIN, "manual", ...command);
     const shown = execFileSync("groff", ["-man", "-Tascii", "-ww", "-P-cbou"], {
       input: page,
       encoding: "utf8",
@@ -93,6 +93,6 @@ test("the manual page of each command is one that groff reads without a warning"
     });
     assert.match(shown, new RegExp(`^ {7}${["culvert", ...command].join("-")}  ?-  ?\\w`, "m"));
   }
-  const server = run(process.execPath, MAIN, "manual", "server");
+  const server = run(RUNTIME, MAIN, "manual", "server");
   assert.match(server, /^\.B \\-\\-drain\\-timeout duration$/m);
 });

@@ -5,7 +5,7 @@ import { once } from "node:events";
 import type { Readable } from "node:stream";
 import { before, test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
-import { MAIN, requireBuilt } from "../harness/processes.ts";
+import { MAIN, RUNTIME, requireBuilt } from "../harness/processes.ts";
 import { echoTarget, resettingTarget } from "../harness/targets/plain.ts";
 import { tcpTarget } from "../harness/targets/tcp.ts";
 
@@ -26,7 +26,7 @@ class ConnectCommand implements Disposable {
   readonly exited: Promise<unknown[]>;
 
   constructor(...args: string[]) {
-    this.child = spawn(process.execPath, [MAIN, "connect", ...args], { stdio: ["pipe", "pipe", "pipe"] });
+    this.child = spawn(RUNTIME, [MAIN, "connect", ...args], { stdio: ["pipe", "pipe", "pipe"] });
     this.child.stdin?.on("error", () => {}); // it may end first
     this.exited = once(this.child, "exit");
     this.stdout = textOf(this.child.stdout);

@@ -6,7 +6,7 @@ import { connectThrough } from "../harness/caller.ts";
 import { type Distance, DistantNetwork, HERE } from "../harness/distant-network.ts";
 import { PeerFiles } from "../harness/peer-files.ts";
 import { agentFiles, flags, serverFiles } from "../harness/pki-files.ts";
-import { MAIN, requireBuilt } from "../harness/processes.ts";
+import { MAIN, RUNTIME, requireBuilt } from "../harness/processes.ts";
 import { TempDir } from "../harness/temp.ts";
 import { missing, missingTun } from "../proxies/harness/missing.ts";
 
@@ -44,7 +44,7 @@ async function allAreReached(distance: Distance): Promise<void> {
   await using network = await DistantNetwork.create(names, distance);
   const { inside } = network;
   const culvert = (name: string, options: Parameters<typeof flags>[0]) =>
-    inside.start(name, [process.execPath, MAIN, name, ...flags(options)]);
+    inside.start(name, [RUNTIME, MAIN, name, ...flags(options)]);
 
   await using services = inside.start("services", [process.execPath, "-e", SERVICES]);
   writeFileSync(dir.file("nats.conf"), `listen: "${HERE}:${PORTS.nats}"\n`);

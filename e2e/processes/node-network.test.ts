@@ -4,7 +4,7 @@ import { describe, test } from "node:test";
 import { createPki } from "../../cli/pki/pki.ts";
 import { AT_NODE, CONTROL_PLANE, NodeNetwork, PODS } from "../harness/node-network.ts";
 import { agentFiles, type Flags, flags, serverFiles } from "../harness/pki-files.ts";
-import { MAIN, requireBuilt } from "../harness/processes.ts";
+import { MAIN, RUNTIME, requireBuilt } from "../harness/processes.ts";
 import type { Program } from "../harness/program.ts";
 import { TempDir } from "../harness/temp.ts";
 import { waitFor } from "../harness/wait.ts";
@@ -67,7 +67,7 @@ class Site implements AsyncDisposable {
   }
 
   #culvert(inside: Namespace, command: string, options: Flags, before: readonly string[] = []): Program {
-    const argv = [...before, process.execPath, MAIN, command, ...flags(options)];
+    const argv = [...before, RUNTIME, MAIN, command, ...flags(options)];
     return this.#add(inside.start(`culvert ${command}`, argv));
   }
 

@@ -9,7 +9,7 @@ import { promisify } from "node:util";
 import { parse } from "yaml";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { connectThrough, established } from "../harness/caller.ts";
-import { MAIN, requireBuilt, startCulvert } from "../harness/processes.ts";
+import { MAIN, RUNTIME, requireBuilt, startCulvert } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { TempDir } from "../harness/temp.ts";
@@ -40,7 +40,7 @@ async function chapterOf(page: string, title: string) {
     .join("\n")
     .replace("--clusters many/clusters.yaml", (flag) => `${flag} ${DEFAULTS}`)
     .replace("main.js status", "main.js status --admin-address 127.0.0.1:8095")
-    .replaceAll("node dist/cli/main.js", `${process.execPath} ${MAIN}`);
+    .replaceAll("node dist/cli/main.js", `${RUNTIME} ${MAIN}`);
 
   return { blocks, free, ports, script: free(`trap 'kill $(jobs -p) 2>/dev/null' EXIT\n${script}\nwait`) };
 }
@@ -89,7 +89,7 @@ test("the example of the README makes a CONNECT and ends what it has started", a
 test("the commands that culvert pki prints make a CONNECT", async () => {
   using dir = new TempDir();
   const { free } = await portsHere();
-  const printed = await run(`${process.execPath} ${MAIN} pki --dir pki`, dir.path);
+  const printed = await run(`${RUNTIME} ${MAIN} pki --dir pki`, dir.path);
   const [server, agent, curl] = (printed.split("a terminal of its own:\n")[1] ?? "")
     .split(/\n{2,}(?= {2}\S)/)
     .map((command) => command.trim().replace(/^node/, process.execPath));
@@ -118,7 +118,7 @@ test("the commands of docs/kubernetes.md carry a CONNECT by each of its egress f
   const [pki, server, agent] = blocks("sh").map((text) =>
     here(text).replaceAll("\\\n", " ").trim().split(/\s+/).slice(1),
   );
-  await promisify(execFile)(process.execPath, [MAIN, ...(pki ?? [])]);
+  await promisify(execFile)(RUNTIME, [MAIN, ...(pki ?? [])]);
   await using _running = startCulvert([...(server ?? []), `--health-port=${health}`, "--admin-port=0"]);
   const onLoopback = [
     "--server-address=127.0.0.1",

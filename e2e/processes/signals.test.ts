@@ -8,7 +8,7 @@ import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull, ON_CI } from "../harness/counts.ts";
 import { peerEnd } from "../harness/peer-end.ts";
 import { flags, serverFiles } from "../harness/pki-files.ts";
-import { MAIN, startCulvert } from "../harness/processes.ts";
+import { MAIN, RUNTIME, startCulvert } from "../harness/processes.ts";
 import { Program } from "../harness/program.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
@@ -112,7 +112,7 @@ describe("signals", { concurrency: 2 }, () => {
     using site = await createSite();
     const routes = site.dir.file("routes.yaml");
     writeFileSync(routes, 'sni: [blue.example]\nto: ["127.0.0.1:1"]\n'); // it would run on
-    const argv = ["unshare", "-pf", "--kill-child", process.execPath, "--import", preload, MAIN, "router"];
+    const argv = ["unshare", "-pf", "--kill-child", RUNTIME, "--import", preload, MAIN, "router"];
     const ports = { port: await freePort(), bindAddress: "127.0.0.1", healthPort: 0, adminPort: 0 };
     await using router = new Program("culvert router", [...argv, ...flags({ routes, ...ports })]);
     assert.equal(await within(router.exited, 10_000, "process 1 to end"), "exit code 0");

@@ -5,7 +5,7 @@ import { before, describe, test } from "node:test";
 import { createPki } from "../../cli/pki/pki.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { agentFiles, flags, serverFiles } from "../harness/pki-files.ts";
-import { MAIN, requireBuilt, startCulvert } from "../harness/processes.ts";
+import { MAIN, RUNTIME, requireBuilt, startCulvert } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { TempDir } from "../harness/temp.ts";
@@ -18,7 +18,7 @@ interface Run {
 
 function statusOf(...args: string[]): Promise<Run> {
   return new Promise((resolve) => {
-    execFile(process.execPath, [MAIN, "status", ...args], (error, stdout, stderr) => {
+    execFile(RUNTIME, [MAIN, "status", ...args], (error, stdout, stderr) => {
       resolve({ code: error === null ? 0 : Number(error.code), stdout, stderr });
     });
   });

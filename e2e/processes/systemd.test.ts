@@ -7,7 +7,7 @@ import { parse } from "yaml";
 import { createPki } from "../../cli/pki/pki.ts";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { agentFiles, serverFiles } from "../harness/pki-files.ts";
-import { MAIN, requireBuilt } from "../harness/processes.ts";
+import { MAIN, RUNTIME, requireBuilt } from "../harness/processes.ts";
 import { TempDir } from "../harness/temp.ts";
 import { missingProgram } from "../proxies/harness/missing.ts";
 
@@ -130,5 +130,5 @@ async function exampleFiles(dir: TempDir, file: string): Promise<void> {
 }
 
 function culvert(...args: string[]): SpawnSyncReturns<Buffer> {
-  return spawnSync(process.execPath, [MAIN, ...args]);
+  return spawnSync(RUNTIME, [MAIN, ...args]);
 }

@@ -6,7 +6,7 @@ import { createConnection, createServer, type Socket } from "node:net";
 import { describe, test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { WHOLE_MATRICES } from "../harness/counts.ts";
-import { MAIN } from "../harness/processes.ts";
+import { MAIN, RUNTIME } from "../harness/processes.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { TempDir } from "../harness/temp.ts";
 import { waitFor, within } from "../harness/wait.ts";
@@ -89,7 +89,7 @@ const VARIANTS = [
 
 function startServer(site: Site, { fd }: Unread) {
   const argv = [MAIN, ...site.serverArguments({ logLevel: "debug", logFormat: "json" })];
-  return spawn(process.execPath, argv, { stdio: ["ignore", fd, fd] });
+  return spawn(RUNTIME, argv, { stdio: ["ignore", fd, fd] });
 }
 
 /** CONNECTs that are refused at once. At level debug, each is a line of 700 bytes. */

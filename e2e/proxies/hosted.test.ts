@@ -3,7 +3,7 @@ import { after, before, describe, test } from "node:test";
 import { createPki, type Pki } from "../../cli/pki/pki.ts";
 import { CONTROL_PLANE, NodeNetwork, POD, PODS } from "../harness/node-network.ts";
 import { agentFiles, type Flags, flags, serverFiles } from "../harness/pki-files.ts";
-import { MAIN, requireBuilt } from "../harness/processes.ts";
+import { MAIN, RUNTIME, requireBuilt } from "../harness/processes.ts";
 import type { Program } from "../harness/program.ts";
 import { callerFiles } from "../harness/sidecar.ts";
 import { started } from "../harness/started.ts";
@@ -78,7 +78,7 @@ class HostedCluster implements AsyncDisposable {
   }
 
   #culvert(inside: Namespace, command: string, options: Flags): Program {
-    const program = inside.start(`culvert ${command}`, [process.execPath, MAIN, command, ...flags(options)]);
+    const program = inside.start(`culvert ${command}`, [RUNTIME, MAIN, command, ...flags(options)]);
     this.#programs.push(program);
     return program;
   }

@@ -30,7 +30,7 @@ interface BuildInfo {
   readonly version: string;
   /** The git commit that was built, with the suffix `-dirty` if files had been changed; or `unknown`. */
   readonly revision: string;
-  /** Version of Node.js, without a `v`. */
+  /** Version of Node.js, without a `v`; on Bun the one that it stands in for, and behind it `+bun.` and Bun's own. */
   readonly node: string;
 }
 
@@ -38,8 +38,13 @@ let known: BuildInfo | undefined;
 
 /** Version and revision of this build, and the Node.js that runs it. */
 export function buildInfo(): BuildInfo {
-  known ??= { version: packageVersion(), revision: revision() ?? "unknown", node: process.versions.node };
+  known ??= { version: packageVersion(), revision: revision() ?? "unknown", node: nodeVersion() };
   return known;
+}
+
+function nodeVersion(): string {
+  const { bun, node } = process.versions;
+  return bun === undefined ? node : `${node}+bun.${bun}`;
 }
 
 export function version(): string {

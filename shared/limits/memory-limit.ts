@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { totalmem } from "node:os";
 import { join } from "node:path";
 import { getHeapStatistics } from "node:v8";
-import { collectGarbage } from "../node/v8.ts";
+import { collectGarbage } from "../node/engine.ts";
 
 const MIB = 1024 * 1024;
 /** Memory of an idle process (Node 20, measured: 85 MB; with 141 MB held by 80 stopped readers 244 MB). */

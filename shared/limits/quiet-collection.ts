@@ -1,6 +1,5 @@
-import { performance } from "node:perf_hooks";
 import { getHeapStatistics } from "node:v8";
-import { collectGarbage } from "../node/v8.ts";
+import { collectGarbage, loadMeter } from "../node/engine.ts";
 
 /** Interval of checks whether the process is quiet, ms. */
 const CHECK_MS = 5_000;
@@ -49,14 +48,8 @@ export function collectWhenQuiet(process: QuietProcess = thisProcess()): () => v
 }
 
 function thisProcess(): QuietProcess {
-  let last = performance.eventLoopUtilization();
   return {
-    load: () => {
-      const now = performance.eventLoopUtilization();
-      const { utilization } = performance.eventLoopUtilization(now, last);
-      last = now;
-      return utilization;
-    },
+    load: loadMeter(),
     heap: () => {
       const { total_heap_size: heap, external_memory: buffers } = getHeapStatistics();
       return heap + buffers;

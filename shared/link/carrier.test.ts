@@ -7,7 +7,7 @@ import { bytesIn } from "../basics/bytes.ts";
 import { until } from "../basics/testing/wait.ts";
 import { TurnQueue } from "../basics/timers.ts";
 import { PacedClose } from "../listen/paced-close.ts";
-import { collectGarbage } from "../node/v8.ts";
+import { collectGarbage } from "../node/engine.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import type { Link } from "./link.ts";
 import { dial, HELLO, Inbox, LinkServer, linkPair, Relay, rawClient, welcome } from "./testing/ends.ts";

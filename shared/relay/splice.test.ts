@@ -8,7 +8,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import fc from "fast-check";
 import { until } from "../basics/testing/wait.ts";
 import { MemoryPool } from "../limits/memory-pool.ts";
-import { collectGarbage } from "../node/v8.ts";
+import { collectGarbage } from "../node/engine.ts";
 import { endedByReset } from "./reset.ts";
 import { type SpliceOptions, type SpliceTotals, splice } from "./splice.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../basics/testing/wait.ts";
-import { collectGarbage } from "../node/v8.ts";
+import { collectGarbage } from "../node/engine.ts";
 import type { SessionOptions } from "./bounds.ts";
 import type { Stream } from "./stream.ts";
 import { frame, handHeld, openStream, pair, readAll, turn } from "./testing/sessions.ts";

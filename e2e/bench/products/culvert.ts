@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { MAIN, requireBuilt } from "../../harness/processes.ts";
+import { MAIN, RUNTIME, requireBuilt } from "../../harness/processes.ts";
 import { freePort } from "../../harness/targets/absent.ts";
 import { TempDir } from "../../harness/temp.ts";
 import { listenerOf, type Product } from "./product.ts";
@@ -18,8 +18,8 @@ export function culvert(name: "culvert" | "before", clone?: string): Product {
       env ??= withCompiledCode(main);
       const callers = listenerOf(site, way);
       return {
-        server: [process.execPath, main, ...site.serverArguments()],
-        agent: [process.execPath, main, ...site.agentArguments({ healthServerPort: await freePort() })],
+        server: [RUNTIME, main, ...site.serverArguments()],
+        agent: [RUNTIME, main, ...site.agentArguments({ healthServerPort: await freePort() })],
         env: await env,
         listeners: [callers, { port: site.agentPort }],
         dial: (target) => ({ ...callers, connect: `127.0.0.1:${ports[target]}` }),
@@ -34,6 +34,6 @@ async function withCompiledCode(main: string): Promise<Record<string, string>> {
   const folder = new TempDir();
   process.once("exit", () => folder[Symbol.dispose]());
   const env = { NODE_COMPILE_CACHE: folder.path };
-  await promisify(execFile)(process.execPath, [main, "demo", "--once"], { env: { ...process.env, ...env } });
+  await promisify(execFile)(RUNTIME, [main, "demo", "--once"], { env: { ...process.env, ...env } });
   return env;
 }

@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { MAIN } from "../../harness/processes.ts";
+import { MAIN, RUNTIME } from "../../harness/processes.ts";
 import { TempDir } from "../../harness/temp.ts";
 import type { Render } from "./helm.ts";
 import { type Container, dataOf, type EnvVar, type Pod } from "./objects.ts";
@@ -98,7 +98,7 @@ function environmentValue({ value, valueFrom }: EnvVar): string {
 
 async function run(args: readonly string[], env: Readonly<Record<string, string>>): Promise<Printed> {
   return await new Promise((resolve) => {
-    execFile(process.execPath, [MAIN, ...args], { env, timeout: DEADLINE_MS }, (error, stdout, stderr) => {
+    execFile(RUNTIME, [MAIN, ...args], { env, timeout: DEADLINE_MS }, (error, stdout, stderr) => {
       const code = typeof error?.code === "number" ? error.code : Number(error !== null);
       resolve({ code, values: valuesOf(stdout), stderr });
     });

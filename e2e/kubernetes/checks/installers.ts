@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { installerArguments } from "../../harness/installer-arguments.ts";
 import { agentFiles, serverFiles } from "../../harness/pki-files.ts";
-import { MAIN } from "../../harness/processes.ts";
+import { MAIN, RUNTIME } from "../../harness/processes.ts";
 import type { TempDir } from "../../harness/temp.ts";
 import { type Check, expect, type Seen, type Stage } from "../check.ts";
 import { delegatorOf, kubeconfigOf, tokenOf } from "../world/accounts.ts";
@@ -130,7 +130,7 @@ async function withStarted(
   { server, agent, agentIn }: Started,
   use: () => Promise<Seen>,
 ): Promise<Seen> {
-  await using serving = network.controlPlane.start("culvert server", [process.execPath, MAIN, "server", ...server]);
+  await using serving = network.controlPlane.start("culvert server", [RUNTIME, MAIN, "server", ...server]);
   await using connected = agentIn.start("konnectivity-agent", [assets.konnectivity.agent, ...agent]);
   try {
     await connected.waitUntil(() => serving.log.some((line) => line.includes("tunnel opened")), READY_MS, "a tunnel");

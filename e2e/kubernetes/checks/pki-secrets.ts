@@ -1,4 +1,4 @@
-import { MAIN } from "../../harness/processes.ts";
+import { MAIN, RUNTIME } from "../../harness/processes.ts";
 import { type Check, expect, oneLine, type Seen, type Stage } from "../check.ts";
 import { kubeconfigOf, roleOf, rulesOfThePage } from "../world/accounts.ts";
 import type { Finished } from "../world/run.ts";
@@ -19,7 +19,7 @@ async function certificatesInSecrets({ world, kubectl, signal }: Stage): Promise
   const config = await kubeconfigOf(world, kubectl, ACCOUNT);
   const run = (...names: string[]): Promise<Finished> => {
     const options = [`--namespace=${NAMESPACE}`, `--name=${NAME}`, `--server-names=${names}`, `--kubeconfig=${config}`];
-    return world.network.controlPlane.run([process.execPath, MAIN, "pki", "kubernetes", ...options], { signal });
+    return world.network.controlPlane.run([RUNTIME, MAIN, "pki", "kubernetes", ...options], { signal });
   };
 
   const forbidden = await run("a.example");

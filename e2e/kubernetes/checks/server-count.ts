@@ -1,7 +1,7 @@
 import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { flags } from "../../harness/pki-files.ts";
-import { MAIN } from "../../harness/processes.ts";
+import { MAIN, RUNTIME } from "../../harness/processes.ts";
 import type { Program } from "../../harness/program.ts";
 import { type Check, expect, type Seen, type Stage } from "../check.ts";
 import { kubeconfigOf, roleOf, rulesOfThePage, tokenOf } from "../world/accounts.ts";
@@ -100,7 +100,7 @@ type ServerName = keyof typeof ADMIN_PORTS;
 
 function commandOf(world: World, name: ServerName, options: Readonly<Record<string, string>>): string[] {
   const all = { serverId: name, udsName: world.dir.file(`${name}.sock`), adminPort: ADMIN_PORTS[name], ...options };
-  return [process.execPath, MAIN, "server", ...flags({ ...all, agentPort: 0, healthPort: 0 })];
+  return [RUNTIME, MAIN, "server", ...flags({ ...all, agentPort: 0, healthPort: 0 })];
 }
 
 function start(where: Namespace, world: World, name: ServerName, options: Readonly<Record<string, string>>): Counting {

@@ -1,5 +1,5 @@
 import { agentFiles, flags, serverFiles } from "../../harness/pki-files.ts";
-import { MAIN } from "../../harness/processes.ts";
+import { MAIN, RUNTIME } from "../../harness/processes.ts";
 import type { Program } from "../../harness/program.ts";
 import { Scrape } from "../../harness/scrape.ts";
 import { CONTROL_PLANE, PORTS } from "./addresses.ts";
@@ -166,7 +166,7 @@ export class Culvert implements AsyncDisposable {
   }
 
   #start(where: Namespace, command: "server" | "agent", options: Options): Program {
-    return where.start(`culvert ${command}`, [process.execPath, MAIN, command, ...flags(options)]);
+    return where.start(`culvert ${command}`, [RUNTIME, MAIN, command, ...flags(options)]);
   }
 }
 

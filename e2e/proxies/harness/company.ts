@@ -1,6 +1,6 @@
 import { createPki, type Pki } from "../../../cli/pki/pki.ts";
 import { flags } from "../../harness/pki-files.ts";
-import { MAIN, requireBuilt } from "../../harness/processes.ts";
+import { MAIN, RUNTIME, requireBuilt } from "../../harness/processes.ts";
 import type { Program } from "../../harness/program.ts";
 import { started } from "../../harness/started.ts";
 import { TempDir } from "../../harness/temp.ts";
@@ -66,7 +66,7 @@ export class Company implements AsyncDisposable {
         innerTls: "auto",
         ...change,
       };
-      const argv = [process.execPath, MAIN, "server", ...flags(options)];
+      const argv = [RUNTIME, MAIN, "server", ...flags(options)];
       const server = network.outside.start("culvert server", argv);
       await server.waitForLog(/"server started"/, READY_MS);
       const traffic = await Traffic.open(network.inside, uds);
@@ -86,7 +86,7 @@ export class Company implements AsyncDisposable {
       ...{ server: `wss://${server}`, caCert: this.pki.files["cluster-ca.crt"] },
       ...{ healthServerPort: 0, adminServerPort: 0, allowLoopback: true, syncInterval: "50ms" },
     });
-    const argv = [process.execPath, MAIN, "agent", ...own, ...this.#identities[identity], ...options];
+    const argv = [RUNTIME, MAIN, "agent", ...own, ...this.#identities[identity], ...options];
     return this.network.inside.start("culvert agent", argv, env);
   }
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { test } from "node:test";
-import { collectGarbage, RELAY_FLAGS } from "./v8.ts";
+import { collectGarbage, RELAY_FLAGS } from "./engine.ts";
 
 /** Node.js ends with an error for a flag that V8 does not know; where a running process sets it, nobody hears of it. */
 for (const flag of [...RELAY_FLAGS, "--expose-gc", "--no-expose-gc"]) {
