@@ -322,7 +322,7 @@ export const CODE_LINES = {
   "shared/listen": 1500,
   "shared/names": 446,
   "shared/net": 154,
-  "shared/node": 209,
+  "shared/node": 214,
   "shared/pki": 130,
   "shared/relay": 417,
   "shared/runtime": 831,

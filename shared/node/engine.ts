@@ -8,6 +8,9 @@ import { runInNewContext } from "node:vm";
 /** The global of Bun, in which it has functions of its own; `undefined` on Node.js. */
 const bun = (globalThis as { readonly Bun?: { gc(waits: boolean): void } }).Bun;
 
+/** Whether this is Bun, and not Node.js. */
+export const isBun = bun !== undefined;
+
 export const RELAY_FLAGS = ["--heap-growing-percent=400", "--no-allocation-site-pretenuring"];
 
 /**
@@ -33,7 +36,7 @@ export function collectGarbage(): void {
 
 /** Returns a function that tells the share of the time since its last call in which this process has worked. */
 export function loadMeter(): () => number {
-  return bun === undefined ? loopMeter() : cpuMeter();
+  return isBun ? cpuMeter() : loopMeter();
 }
 
 function loopMeter(): () => number {

@@ -2,6 +2,7 @@ import { readSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import tls, { type SecureContext, type Server, type TLSSocket, type TlsOptions } from "node:tls";
+import { isBun } from "./engine.ts";
 
 // What Node.js does with sockets and TLS and does not document, and how OpenSSL writes a session. docs/node.md lists
 // each behaviour, why it is used, and its test.
@@ -16,11 +17,14 @@ export function rawSocketOf(socket: Duplex): Socket | undefined {
 
 /**
  * The stream that a TLS socket was made on, if that is no socket of the kernel. `undefined` once the TLS socket has
- * released it.
+ * released it. Bun keeps it in the TLS socket, under a symbol of its own.
  */
 export function streamBeneath(socket: TLSSocket): Duplex | undefined {
   const { _handle } = socket as { _handle?: { readonly _parentWrap?: { readonly stream?: Duplex } } | null };
-  return _handle?._parentWrap?.stream;
+  const beneath = _handle?._parentWrap?.stream;
+  if (beneath !== undefined || !isBun) return beneath;
+  const upgraded = Object.getOwnPropertySymbols(socket).find(({ description }) => description === "kupgraded");
+  return upgraded && (socket as unknown as Record<symbol, Duplex | undefined>)[upgraded];
 }
 
 /**
