@@ -111,7 +111,7 @@ test("the glossary has at most 25 words", () => {
 
 test("links between the pages lead to files and headings that exist", () => {
   for (const name of PAGES) {
-    for (const [, link = ""] of page(name).matchAll(/\]\(([^)]+)\)/g)) {
+    for (const [, link = ""] of page(name).matchAll(/(?:\]\(|src(?:set)?=")([^)"]+)[)"]/g)) {
       if (/^https?:/.test(link)) continue;
       const [file = "", heading] = link.split("#");
       const path = file === "" ? join(ROOT, name) : join(ROOT, dirname(name), file);
@@ -147,14 +147,14 @@ test("every flag that the pages name is an option of culvert, or of a tool that 
   }
 });
 
-test("the lines that start a server and an agent, in README, in docs/clusters.md and in --help, are taken as they stand", async (t) => {
+test("the lines that start a server and an agent, in docs/by-hand.md, in docs/clusters.md and in --help, are taken as they stand", async (t) => {
   const dir = folderOf(t);
   await createPki({ dir });
   writeFileSync(join(dir, "clusters.yaml"), "name: blue\n");
   for (const table of [serverOptions, agentOptions] as unknown as OptionTable[]) {
     const command = ` ${table.command} `;
     const start = new RegExp(`^node dist/cli/main\\.js${command}(?:.*\\\\\n)*.*$`, "gm");
-    const all = ["README.md", "docs/clusters.md"].flatMap((name) => page(name).match(start) ?? []);
+    const all = ["docs/by-hand.md", "docs/clusters.md"].flatMap((name) => page(name).match(start) ?? []);
     assert.ok(all.length > 1);
     for (const lines of [...all, table.example.join("\n")]) {
       const argv =
@@ -167,6 +167,26 @@ test("the lines that start a server and an agent, in README, in docs/clusters.md
       const here = argv.map((word) => (/\.(crt|key|yaml)$/.test(word) ? join(dir, basename(word)) : word));
       assert.deepEqual((await readOptions(table, { argv: here, env: {} })).problems, [], lines);
     }
+  }
+});
+
+test("the README has at most 9,000 characters", () => {
+  assert.ok(page("README.md").length <= 9_000);
+});
+
+test("pictures in colours for light and dark pages differ in nothing but their colours", () => {
+  const names = readdirSync(join(ROOT, "docs/images")).filter((name) => name.endsWith("-light.svg"));
+  const shape = (name: string) => page(`docs/images/${name}`).replaceAll(/#[0-9a-f]{6}/g, "#");
+  assert.ok(names.length > 0);
+  for (const name of names) assert.equal(shape(name), shape(name.replace("-light", "-dark")), name);
+});
+
+test("each figure of the README stands in docs/performance.md", () => {
+  const figures = page("docs/performance.md").split("### Node.js 24")[1]?.split("\n### ")[0] ?? "";
+  const rows = [...page("README.md").matchAll(/^\| ([^|]+) \| ([\d.]+) (\S+) \| ([\d.]+) \3 \|/gm)];
+  assert.ok(rows.length > 5);
+  for (const [, name, ours, unit, theirs] of rows) {
+    assert.ok(figures.includes(`| ${name} | ${unit} | ${ours} | ${theirs} |`), `${name}: ${ours}, ${theirs}`);
   }
 });
 

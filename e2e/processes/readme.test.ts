@@ -70,9 +70,9 @@ test("where a port is taken, the example of many clusters shows the log that say
   assert.match(printed, new RegExp(`many/server\\.log <==\n.*port ${port}: it is in use .*--server-port`), printed);
 });
 
-test("the example of the README makes a CONNECT and ends what it has started", async () => {
+test("the example by hand prints what its page says, and ends what it has started", async () => {
   using dir = new TempDir();
-  const { script, ports } = await chapterOf("README.md", "By hand");
+  const { blocks, script, ports } = await chapterOf("docs/by-hand.md", "An example to paste");
   const own = script
     .replaceAll("/tmp/culvert.sock", join(dir.path, "s"))
     .replace("--agent-port", `--health-port ${ports.get("8092")} --admin-port ${ports.get("8095")} --agent-port`)
@@ -80,10 +80,22 @@ test("the example of the README makes a CONNECT and ends what it has started", a
       "--allow-loopback",
       `--health-server-port ${ports.get("8093")} --admin-server-port ${ports.get("8094")} $&`,
     );
-  const printed = await run(`${own}\necho "left: $(jobs -p)."`, dir.path);
-  assert.equal(printed, "ok\nok\nleft: .\n");
+  const printed = (await run(`${own}\necho "left: $(jobs -p)."`, dir.path)).replaceAll("\r", "");
+  const expected = blocks.find((block) => block.startsWith("\n"))?.trimStart();
+  assert.equal(printed, `${expected}left: .\n`);
   // git ignores it.
   assert.deepEqual(readdirSync(dir.path), ["pki"]);
+});
+
+test("the demo prints what the README shows of it", async () => {
+  const { blocks } = await chapterOf("README.md", "Try it");
+  const shown = blocks.find((block) => block.startsWith("\n"))?.trim() ?? assert.fail("the README shows no output");
+  assert.ok(shown.split("\n").length <= 10, shown);
+  const same = (text: string) =>
+    text.replaceAll(/culvert-demo-\S+|\d+(?:\.\d+)?/g, "N").replaceAll(/ +N m?s/g, " N ms");
+  const printed = same(await run(`${process.execPath} ${MAIN} demo --once`, ROOT));
+  for (const line of shown.split("\n").filter((each) => each !== "  …"))
+    assert.ok(printed.includes(same(line)), printed);
 });
 
 test("the commands that culvert pki prints make a CONNECT", async () => {
