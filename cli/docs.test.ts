@@ -132,7 +132,7 @@ test("links between the pages lead to files and headings that exist", () => {
 
 /** A command of a tool that has hundreds of flags: to the end of the line, of its continuation and of its quotes. */
 const OF_ANOTHER_TOOL =
-  /(?<=^[ |]*|`|\$\()(?:kubectl|helm|docker|openssl|curl|systemctl|k0s)\b(?:[^'"`\\\n]|\\[\s\S]|'[^']*'|"(?:[^"\\]|\\.)*")*/gm;
+  /(?<=^[ |]*|`|\$\()(?:kubectl|helm|docker|openssl|curl|systemctl|k0s|cosign|sha256sum|git|npm (?:run|version))\b(?:[^'"`\\\n]|\\[\s\S]|'[^']*'|"(?:[^"\\]|\\.)*")*/gm;
 
 test("every flag that the pages name is an option of culvert, or of a tool that is shown with it", () => {
   const others =

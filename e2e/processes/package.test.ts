@@ -42,20 +42,6 @@ test("the package has what runs and what is read, and no test, helper, source or
   assert.ok(unpackedSize < MAX_TOTAL_BYTES, `${unpackedSize} bytes`);
 });
 
-test("the package installed into an empty folder, without dev dependencies, explains a code and runs the demo", async () => {
-  using dir = new TempDir();
-  const { filename } = await pack(dir.path);
-  const quiet = ["--prefer-offline", "--no-audit", "--no-fund", "--omit=dev"];
-  await run("npm", ["install", "--prefix", dir.path, ...quiet, join(dir.path, filename)], { cwd: dir.path });
-  const culvert = join(dir.path, "node_modules/.bin/culvert");
-  const version = await run(culvert, ["--version"], { cwd: dir.path });
-  assert.equal(version.stdout, `${MANIFEST.version}\n`);
-  const explained = await run(culvert, ["explain", "dial_timeout"], { cwd: dir.path });
-  assert.match(explained.stdout, /^### dial_timeout\n/);
-  const demo = await run(culvert, ["demo", "--once"], { cwd: dir.path, timeout: 60_000 });
-  assert.match(demo.stdout, /200 Connection Established/i);
-});
-
 test("the SBOM lists exactly the packages that package-lock.json has for run time", async () => {
   const { stdout } = await run("npm", ["run", "-s", "sbom"], { cwd: ROOT, maxBuffer: 64 * 1024 * 1024 });
   const bom = JSON.parse(stdout) as Bom;
