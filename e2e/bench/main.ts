@@ -32,7 +32,7 @@ import { storm } from "./measures/storm.ts";
 import { throughput } from "./measures/throughput.ts";
 import { traces } from "./measures/traces.ts";
 import { traffic } from "./measures/traffic.ts";
-import { writePage } from "./page.ts";
+import { keepComparison } from "./page.ts";
 import { culvert } from "./products/culvert.ts";
 import { peersIn } from "./products/found.ts";
 import type { Product } from "./products/product.ts";
@@ -106,7 +106,7 @@ async function main(): Promise<void> {
   }
   const seconds = (performance.now() - begun) / 1000;
   console.log(`${table(rows)}\n\n${seconds.toFixed(0)} s; appended to ${record(rows, settings, about, seconds)}`);
-  if (settings.page && process.exitCode === undefined) writePage(rows, settings, about);
+  if (settings.page && process.exitCode === undefined) keepComparison(rows, settings, about);
 }
 
 /**

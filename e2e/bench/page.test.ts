@@ -1,14 +1,9 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { section, withSection } from "./page.ts";
-import type { Row } from "./rows.ts";
-import { readSettings } from "./settings.ts";
+import { type Comparison, FIGURES_FILE, figuresText, section, withComparison } from "./page.ts";
 
-const ROWS: readonly Row[] = [
-  { group: "dials", label: "dials", unit: "/s", figures: { culvert: 300, konnectivity: 400, bare: 900 }, goals: [] },
-  { group: "traffic", label: "echo", unit: "ms", figures: { culvert: 0.2, frp: 0.1, corked: 0.25 }, goals: [] },
-];
-const ABOUT = {
+const RUN: Comparison = {
   at: "2026-01-02T03:04:05.000Z",
   commit: "abc1234",
   modified: true,
@@ -20,10 +15,13 @@ const ABOUT = {
   kernel: "6.1",
   load: 0.04,
   peers: [{ name: "frp", version: "0.1" }],
-} as const;
-const SETTINGS = readSettings(["--peers", "programs"]);
-const TEXT = section(ROWS, SETTINGS, ABOUT);
-const MARKED = ["<!-- figures:begin (npm run bench -- --peers DIR --page) -->", "<!-- figures:end -->"] as const;
+  settings: { rounds: 3, seconds: 2 },
+  rows: [
+    { label: "dials", unit: "/s", figures: { culvert: 300, konnectivity: 400, bare: 900 } },
+    { label: "echo", unit: "ms", figures: { culvert: 0.2, frp: 0.1, corked: 0.25 } },
+  ],
+};
+const TEXT = section(RUN);
 
 test("the page has a line for each row, with what Node alone does and the ratio to Konnectivity", () => {
   assert.ok(TEXT.split("\n").includes("| dials | /s | 300 | 400 |  |  | 900 | 0.75 |"));
@@ -37,11 +35,14 @@ test("the page says when, on what machine and of what programs its figures are",
   }
 });
 
-test("figures take the place of earlier ones with the same Node.js, and the newest Node.js comes first", () => {
-  const empty = `before\n${MARKED[0]}\nnone yet\n${MARKED[1]}\nbehind\n`;
-  const old = section(ROWS, SETTINGS, { ...ABOUT, node: "v20.1.0" });
-  const again = section(ROWS, SETTINGS, { ...ABOUT, node: "v20.2.0" });
-  const page = [old, TEXT, again].reduce(withSection, empty);
-  assert.equal(page, `before\n${MARKED[0]}\n\n${TEXT}\n\n${again}\n\n${MARKED[1]}\nbehind\n`);
-  assert.throws(() => withSection("a page without a place for them", TEXT), /no place for figures/);
+test("a run takes the place of the earlier one with the same Node.js, and the newest Node.js comes first", () => {
+  const old = { ...RUN, node: "v20.1.0" };
+  const again = { ...RUN, node: "v20.2.0" };
+  assert.deepEqual([old, RUN, again].reduce(withComparison, [] as Comparison[]), [RUN, again]);
+});
+
+test("docs/figures.json is written as the bench writes it, a line for each row", () => {
+  const text = readFileSync(FIGURES_FILE, "utf8");
+  assert.equal(figuresText(JSON.parse(text) as object), text);
+  assert.ok(text.split("\n").filter((line) => line.includes('"label":')).length >= 60);
 });

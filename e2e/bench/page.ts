@@ -7,11 +7,14 @@ import type { Circumstances } from "./results.ts";
 import { type Row, shortNumber } from "./rows.ts";
 import type { Settings } from "./settings.ts";
 
-const FILE = join(ROOT, "docs/performance.md");
-const BEGIN = "<!-- figures:begin (npm run bench -- --peers DIR --page) -->";
-const END = "<!-- figures:end -->";
+/** The measured figures that pages quote; docs/figures.json says at its top how it is read. */
+export const FIGURES_FILE = join(ROOT, "docs/figures.json");
 
-const HEADING = "### Node.js ";
+/** One run of the comparison, as docs/figures.json keeps it. */
+export interface Comparison extends Circumstances {
+  readonly settings: Pick<Settings, "rounds" | "seconds">;
+  readonly rows: readonly Pick<Row, "label" | "unit" | "figures">[];
+}
 
 /**
  * Each column with those it takes its figure from, the first that has one: what Node alone does is measured in three
@@ -25,48 +28,71 @@ const COLUMNS: readonly (readonly [heading: string, ...from: ContenderName[]])[]
   ["Node alone", "bare", "corked"],
 ];
 
-/** Puts the figures of this run into the page, in place of the earlier ones with the same major version of Node.js. */
-export function writePage(rows: readonly Row[], settings: Settings, about: Circumstances): void {
-  writeFileSync(FILE, withSection(readFileSync(FILE, "utf8"), section(rows, settings, about)));
+/** Puts this run into docs/figures.json, in place of the earlier one with the same major version of Node.js. */
+export function keepComparison(rows: readonly Row[], settings: Settings, about: Circumstances): void {
+  const file = JSON.parse(readFileSync(FIGURES_FILE, "utf8")) as { comparison: readonly Comparison[] };
+  const { rounds, seconds } = settings;
+  const run = {
+    ...about,
+    settings: { rounds, seconds },
+    rows: rows.map(({ label, unit, figures }) => ({ label, unit, figures: rounded(figures) })),
+  };
+  writeFileSync(FIGURES_FILE, figuresText({ ...file, comparison: withComparison(file.comparison, run) }));
 }
 
-/** The page with this section; the newest Node.js comes first. */
-export function withSection(page: string, added: string): string {
-  const [begin, end] = [page.indexOf(BEGIN), page.indexOf(END)];
-  if (begin < 0 || end < begin) throw new Error(`the page has no place for figures: ${BEGIN} … ${END}`);
-  const there = page.slice(begin + BEGIN.length, end).split(new RegExp(`^(?=${HEADING})`, "m"));
-  const others = there.filter((each) => each.startsWith(HEADING) && titleOf(each) !== titleOf(added));
-  const sections = [added, ...others.map((each) => each.trim())].sort((a, b) =>
-    titleOf(b).localeCompare(titleOf(a), "en", { numeric: true }),
+/** The runs with this one; the newest Node.js comes first. */
+export function withComparison(runs: readonly Comparison[], added: Comparison): Comparison[] {
+  const others = runs.filter((run) => majorOf(run) !== majorOf(added));
+  return [added, ...others].sort((a, b) => majorOf(b) - majorOf(a));
+}
+
+export function majorOf({ node }: Pick<Circumstances, "node">): number {
+  return Number(/^v(\d+)/.exec(node)?.[1]);
+}
+
+/** The file as JSON in which each row of a table has one line. */
+export function figuresText(file: object): string {
+  const lines = new Map<string, string>();
+  const text = JSON.stringify(
+    file,
+    (_, value: unknown) => {
+      if (typeof value !== "object" || value === null || !isRow(value)) return value;
+      lines.set(`@${lines.size}@`, JSON.stringify(value));
+      return `@${lines.size - 1}@`;
+    },
+    2,
   );
-  return `${page.slice(0, begin + BEGIN.length)}\n\n${sections.join("\n\n")}\n\n${page.slice(end)}`;
+  return `${text.replaceAll(/"(@\d+@)"/g, (_, key: string) => lines.get(key) ?? key)}\n`;
 }
 
-function titleOf(text: string): string {
-  return text.split("\n", 1)[0] ?? "";
+function isRow(value: object): boolean {
+  return ["label", "from", "version"].some((key) => key in value);
 }
 
-/** Machine, date and programs, and the table under them. */
-export function section(rows: readonly Row[], settings: Settings, about: Circumstances): string {
-  const lines = rows.map((row) => [
+function rounded(figures: Row["figures"]): Row["figures"] {
+  return Object.fromEntries(Object.entries(figures).map(([name, value]) => [name, Number(value.toPrecision(4))]));
+}
+
+/** Machine, date and programs of a run, and the table under them. */
+export function section(run: Comparison): string {
+  const lines = run.rows.map((row) => [
     row.label,
     row.unit,
-    ...COLUMNS.map(([, ...from]) => cell(row, from)),
+    ...COLUMNS.map(([, ...from]) => cell(row.figures, from)),
     ratio(row.figures),
   ]);
   const head = ["", "unit", ...COLUMNS.map(([heading]) => heading), "culvert ÷ Konnectivity"];
   const rule = head.map((_, column) => (column < 2 ? "---" : "--:"));
-  const title = `${HEADING}${about.node.replace(/^v(\d+).*/, "$1")}`;
   return [
-    title,
+    `### Node.js ${majorOf(run)}`,
     "",
-    sentence(settings, about),
+    sentence(run),
     "",
     ...[head, rule, ...lines].map((cells) => `| ${cells.join(" | ")} |`),
   ].join("\n");
 }
 
-function cell({ figures }: Row, from: readonly ContenderName[]): string {
+function cell(figures: Row["figures"], from: readonly ContenderName[]): string {
   const value = from.map((name) => figures[name]).find((each) => each !== undefined);
   return value === undefined ? "" : shortNumber(value);
 }
@@ -75,7 +101,7 @@ function ratio({ culvert, konnectivity }: Row["figures"]): string {
   return culvert === undefined || konnectivity === undefined ? "" : (culvert / konnectivity).toFixed(2);
 }
 
-function sentence({ rounds, seconds }: Settings, about: Circumstances): string {
+function sentence({ settings: { rounds, seconds }, ...about }: Comparison): string {
   const { cores, cpu, memoryGiB, kernel, node, openssl, load, commit, modified, peers } = about;
   const programs = peers
     .filter(({ name }) => name !== "quietKonnectivity")

@@ -1,0 +1,41 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { ROOT } from "../shared/runtime/testing/project.ts";
+import { type Figures, quotable, withFigures } from "./figures.ts";
+
+const FIGURES = JSON.parse(readFileSync(join(ROOT, "docs/figures.json"), "utf8")) as Figures;
+const TEXTS = quotable(FIGURES);
+
+test("a quoted figure goes from the least to the greatest value of its rows in all runs", () => {
+  const values = FIGURES.comparison.map(
+    ({ rows }) => rows.find(({ label }) => label === "server start → listening")?.figures.culvert ?? Number.NaN,
+  );
+  assert.ok(values.length >= 2);
+  assert.equal(TEXTS.get("server-start-ms"), `${Math.min(...values)} to ${Math.max(...values)}`);
+});
+
+test("a figure of one Node.js is a single number", () => {
+  assert.match(TEXTS.get("server-memory-node-24") ?? "", /^\d+$/);
+});
+
+test("the text between the marks of a figure becomes that of docs/figures.json, and the rest stays", () => {
+  const page = "| memory | <!--=size-->1 KiB<!--/--> a stream, <!--=size--><!--/--> |";
+  assert.equal(
+    withFigures(page, new Map([["size", "6 KiB"]]), []),
+    "| memory | <!--=size-->6 KiB<!--/--> a stream, <!--=size-->6 KiB<!--/--> |",
+  );
+});
+
+test("a page that quotes an unknown figure is refused", () => {
+  assert.throws(() => withFigures("<!--=no-such-->1<!--/-->", TEXTS, []), /no figure no-such/);
+});
+
+test("every row that a figure is computed from is in every run of the comparison", () => {
+  for (const { comparison, quotes } of [FIGURES]) {
+    const labels = comparison.map(({ rows }) => new Set(rows.map(({ label }) => label)));
+    for (const { from } of Object.values(quotes))
+      for (const row of from) assert.ok(labels.every((all) => all.has(row)));
+  }
+});
