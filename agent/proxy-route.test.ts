@@ -18,7 +18,7 @@ import { AgentRoutes } from "./uplink/proxy-route.ts";
 class TestProxy {
   password = "";
   readonly asked: string[] = [];
-  /** What it was shown and did not take; a challenge alone shows nothing. */
+  /** Credentials that the proxy has refused; a challenge alone adds none. */
   readonly refused: string[] = [];
   readonly tunnels = new Set<net.Socket>();
   readonly #server = http.createServer();

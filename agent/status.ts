@@ -57,7 +57,7 @@ export function credentialCheck(warnings: readonly string[], problem?: string): 
   return { name: "credentials", ok: true, detail: all.map((warning) => `warning: ${warning}`).join("; ") };
 }
 
-/** What is shown of an uplink. */
+/** The facts of an uplink in `/status`. */
 type ShownUplink = {
   readonly server: string;
   readonly path: LearnedPath;
@@ -67,7 +67,7 @@ type ShownUplink = {
   readonly state: UplinkSummary["state"] & { readonly sinceMs?: number };
 };
 
-/** What `/status` shows: the uplinks, and what each session holds. */
+/** The answer of `/status`: the uplinks, and the memory that each session holds. */
 export function status(
   agentId: string,
   { uplinks, wanted, servers }: Omit<UplinksSummary, "uplinks"> & { readonly uplinks: readonly ShownUplink[] },

@@ -242,7 +242,7 @@ program.command("help [command]", { hidden: true }).action(async (command?: stri
   await program.parseAsync(isKnown || command === undefined ? [...line, "--help"] : line, { from: "user" });
 });
 
-/** What commander says about the command line, and for which command. It is written after a hint has been looked up. */
+/** Commander's message about the command line, and its command. It is written after a hint has been looked up. */
 let fault: { readonly text: string; readonly command: Command } | undefined;
 for (const command of [program, ...program.commands, ...pki.commands]) {
   command.configureOutput({

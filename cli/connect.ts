@@ -106,7 +106,7 @@ function duration(text: string): number {
   }
 }
 
-/** What is done now, and since when. */
+/** The current step, and its start. */
 class Steps {
   readonly #onPassed: (step: string, ms: number, detail: string) => void;
   now = "";

@@ -43,7 +43,7 @@ test("docs/errors.md has a row with the right status and a paragraph for every o
   }
 });
 
-/** What the schema of a cluster's document says of a key that it does not know. */
+/** The keys that the schema of a cluster's document names when it refuses an unknown one. */
 function knownKeys(path: string): string[] {
   const steps = path === "" ? [] : path.split(".");
   const value = steps.reduceRight<object>((within, key) => ({ [key]: within }), { xxxxxxxx: "x" });

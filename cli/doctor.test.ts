@@ -147,7 +147,7 @@ const REFUSED = {
   ],
 };
 
-/** What is printed, asked and returned where an admin port answers so. */
+/** The output, the requests and the exit code where an admin port answers so. */
 async function asked(t: TestContext, status: number, answer: object, ...flags: string[]) {
   const questions: string[] = [];
   const server = createServer(async (request, response) => {

@@ -55,8 +55,8 @@ export function reportJson(report: unknown): string {
 }
 
 /**
- * What a report begins with: whoever reads it later has to know what was run, where and when. `argv`: what follows
- * `culvert doctor`; its passwords are left out.
+ * The head of a report: a later reader has to know what was run, where and when. `argv`: the words after `culvert
+ * doctor`; their passwords are left out.
  */
 export function headOf(argv: readonly string[], now = new Date()) {
   return {
@@ -153,7 +153,7 @@ async function tryFrom(
   }
 }
 
-/** What each outcome means, and what to do, is written down once, for `culvert explain`. */
+/** The meaning of each outcome, and the cure, are written down once, for `culvert explain`. */
 function next(outcome: string): string {
   if (outcome === "ok") return "";
   if (outcome === "no_agent") return "Run culvert doctor where the agent of the cluster runs, with its options.";

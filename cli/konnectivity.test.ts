@@ -136,7 +136,9 @@ function rowsOf(heading: string): (readonly [name: string, word: string])[] {
   ]);
 }
 
-/** What the page should say of each flag of Konnectivity, by the option table; some of ours its agent does not have. */
+/**
+ * The word that the page has to have for each flag of Konnectivity, by the option table; its agent lacks some of ours.
+ */
 function wordsOf({ options, foreign }: OptionTable, flags: readonly string[]): Map<string, string> {
   const names = Object.values(options).map(({ konnectivity }) => konnectivity?.slice(2) ?? "");
   const words = new Map(names.filter((name) => flags.includes(name)).map((name) => [name, "works"]));

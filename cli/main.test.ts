@@ -139,7 +139,7 @@ test("a fault of the command line is one sentence and exit code 2, from commande
     answers.map(({ code, stderr }) => [code, stderr.split("\n")[0]]),
     cases.map(([, sentence]) => [2, sentence]),
   );
-  // Those of a command with an option table are asserted in their own tests.
+  // Errors of a command with an option table are asserted in their own tests.
   for (const [index, [args, , next]] of cases.entries())
     if (next !== undefined) assert.equal(answers[index]?.stderr.trimEnd().split("\n").at(-1), next, args.join(" "));
 });

@@ -28,7 +28,7 @@ function rowsOf(process: string): { readonly name: string; readonly last: string
 
 const PROM_CLIENT = /^(?:process|nodejs)_/;
 
-/** What a process shows and its table has not, or the other way round. */
+/** Metrics that a process shows and its table lacks, or the other way round. */
 function differences(shown: readonly string[], listed: readonly string[]): string[] {
   const ours = shown.filter((name) => !PROM_CLIENT.test(name));
   return [

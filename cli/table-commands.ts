@@ -65,7 +65,7 @@ interface Service<R extends Rows> {
   readonly summary: string;
   table(): Promise<OptionTable<R>>;
   start(values: ValuesOf<R>, log: Logger): Promise<Closable>;
-  /** What of the command line is read. */
+  /** The words of the command line that are read. */
   argv?(argv: readonly string[]): readonly string[];
 }
 

@@ -123,7 +123,7 @@ export class ClientHellos {
   readonly #max: number;
   readonly #reading = new BySource<PendingHello>();
 
-  /** `max` are in progress. One more drops the oldest of the network that has most. */
+  /** At most `max` connections are in progress. A further one drops the oldest of the network that has most. */
   constructor(timeoutMs: number, max: number) {
     this.#timeoutMs = timeoutMs;
     this.#max = max;

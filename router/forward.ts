@@ -17,7 +17,7 @@ import type { RouterMetrics } from "./metrics.ts";
 import type { RouterOptions } from "./options.ts";
 import type { Route, RouteStore } from "./routes.ts";
 
-/** What all parts of a router share. A router has one. */
+/** The parts of a router of which each process has one. */
 export interface RouterContext {
   readonly options: RouterOptions;
   readonly log: Logger;

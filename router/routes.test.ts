@@ -135,7 +135,7 @@ const changed = (file: string, next: Route[], before: Route[] = []): RouteFile =
 const same = (file: string, routes: Route[]): RouteFile => ({ file, next: routes, before: routes });
 const broken = (file: string, before: Route[] = []): RouteFile => ({ file, next: undefined, before });
 
-/** What is in use of these files, and their faults. */
+/** The routes of these files that are in use, and the faults of the files. */
 function resolved(files: readonly RouteFile[]) {
   const { inUse, problems } = resolveRoutes(files);
   const table = new RouteTable([...inUse.values()].flat());

@@ -106,7 +106,7 @@ test("what the owner refuses the agent reads with the owner's code, and the link
   await assert.rejects(dialCarrier(named), (error) => error instanceof LinkRefused && error.closeCode === badHello);
   assert.equal(a.tunnels.clusters.get("default")?.tunnels().size, 1, "no link begins on a carried connection");
 
-  // What the other server says of the certificate is verified again.
+  // The certificate that the other server passes on is verified again.
   const stranger = await pki.other.issue({ cn: "konnectivity-agent", usage: "client" });
   const expired = await pki.ca.issue({ cn: "konnectivity-agent", usage: "client", notAfter: new Date(Date.now() - 1) });
   const caller = await pki.ca.issue({ cn: "konnectivity-client", usage: "client" });

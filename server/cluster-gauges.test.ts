@@ -32,7 +32,7 @@ test("that a cluster has no agent is one expression, and the health port shows t
     assert.equal(all.value(`culvert_server_${name}`, { cluster: "red" }), 1, name);
     assert.equal(all.sum(`culvert_server_${name}`, { cluster: "blue" }), 0, name);
   }
-  // What a port shows is a second old at most.
+  // Numbers at a port are at most a second old.
   await until(async () => (await scrape(health?.port)).value("culvert_server_agents") === 1);
   const some = await scrape(health?.port);
   for (const name of ["agents", "tunnels", "connections", "established_connections", "streams"])

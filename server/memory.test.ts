@@ -21,7 +21,7 @@ import {
 
 const MIB = 1024 * 1024;
 
-/** What a CONNECT is answered. */
+/** The answer to a CONNECT. */
 async function ask(server: TestServer): Promise<string> {
   const caller = await callerOf(server, pki.caller);
   const reads = collect(caller);
@@ -104,7 +104,7 @@ test("a slow reader over TLS outlives others that have stopped, although its soc
   sendWithoutEnd(slowStream);
   const stopped: Socket[] = [];
   try {
-    // What the kernel takes at once has gone, and a step that the socket has waited for.
+    // The bytes that the kernel takes at once have gone, and a step that the socket has waited for.
     await until(() => reading.bytes > 8 * MIB);
     let sending = 1;
     while (stopped.length < 60 && !slowStream.destroyed) {

@@ -9,7 +9,7 @@ import { answerOf, callerAt, callerBehind, Tenants, unixCallerAt } from "./testi
 const GET = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 const PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/** What the log and `/status` say of the newest refusal. */
+/** The newest refusal in the log and in `/status`. */
 async function toldOf(server: TestServer, msg: string) {
   await until(() => server.lines.some((line) => line.msg === msg));
   const { caller, remote, reason } = server.lines.findLast((line) => line.msg === msg) ?? assert.fail();

@@ -14,7 +14,7 @@ async function replace(path: string, text: string): Promise<void> {
   await rename(`${path}.new`, path);
 }
 
-/** One more client of a cluster, with a certificate of its own. */
+/** A further client of a cluster, with a certificate of its own. */
 const clientOf = (tenant: Tenant, role: "agents" | "callers", cn: string) =>
   tenant.authority.issue({ cn, o: [`${role}:${tenant.name}`], usage: "client" });
 

@@ -61,12 +61,12 @@ export interface ServerAddresses {
  */
 const LAST_REQUESTS_MS = 300;
 /**
- * How long refused agents may take to read why, ms. Those with a tunnel had their time when it closed, and an idle
+ * How long refused agents may take to read why, ms. Agents with a tunnel had their time when it closed, and an idle
  * server has to end within a second, even if peers are frozen.
  */
 const REFUSED_MS = 300;
 
-/** What konnectivity-agents need is loaded when the first one comes. */
+/** The code for konnectivity-agents is loaded when the first one comes. */
 const serveKonnectivityAgent: ServeHttp2 = async (...connection) => {
   const { serveAgent } = await import("./konnectivity-agents/serve-agent.ts");
   if (!connection[0].socket.destroyed) serveAgent(...connection);

@@ -26,7 +26,7 @@ test("readyz, metrics and log say that tokens cannot be verified before an agent
   await until(
     async () => (await failing()) === "1" && strict.lines.some(({ msg }) => msg === "tokens cannot be verified"),
   );
-  // What readyz shows of clusters is a second old at most.
+  // Lines of readyz about clusters are at most a second old.
   await until(async () => /warning: cluster/.test((await readyz(server)).text));
   const { status, text } = await readyz(server);
   assert.equal(status, 200);

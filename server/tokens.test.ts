@@ -53,7 +53,7 @@ async function ask(at: Tenant, header: string, by?: Parameters<typeof callerAt>[
   return answerOf(socket, `CONNECT 10.0.0.1:443 HTTP/1.1\r\nHost: x\r\n${header}\r\n\r\n`);
 }
 
-/** What else may be wrong with one is tested with the verifiers, server/tokens/. */
+/** Other faults of tokens are tested with the verifiers, server/tokens/. */
 const REFUSED: readonly [what: string, token: () => Promise<string>, status: number, says: RegExp][] = [
   ["for another audience", () => issuer.token({ aud: ["api"] }), 401, /is for "api", not for "culvert"/],
   ["of another cluster", () => other.token(), 401, /key|signature/],

@@ -19,7 +19,7 @@ export interface Outcome {
   readonly fromAgent?: true;
 }
 
-/** What most rows have: no retry, no reason of Konnectivity. */
+/** The fields that most rows share: no retry, no reason of Konnectivity. */
 const COMMON = { retry: false, konnectivity: "unknown" } as const;
 /** Another agent may be tried. */
 const RETRIED = { ...COMMON, retry: true, level: "warn" } as const;
@@ -89,7 +89,7 @@ export function isOutcomeCode(value: unknown): value is OutcomeCode {
   return typeof value === "string" && Object.hasOwn(OUTCOMES, value);
 }
 
-/** What is wrong with a refused credential. Programs decide by this word; people read the sentence next to it. */
+/** The fault of a refused credential. Programs decide by this word; people read the sentence next to it. */
 export const CREDENTIAL_FAULTS = [
   "certificate_missing",
   "certificate_expired",

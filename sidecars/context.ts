@@ -4,7 +4,7 @@ import type { Dialer } from "./dialer.ts";
 import type { SidecarMetrics } from "./metrics.ts";
 import type { SidecarOptions } from "./options.ts";
 
-/** What all parts of a sidecar share. */
+/** The parts of a sidecar of which each process has one. */
 export interface SidecarContext {
   readonly options: SidecarOptions;
   readonly log: Logger;

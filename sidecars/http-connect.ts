@@ -6,7 +6,7 @@ interface ConnectOptions {
   /** The target, `host:port`. */
   readonly authority: string;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Who is asked, for sentences. */
+  /** The server that is asked, for sentences. */
   readonly at: string;
   readonly signal: AbortSignal;
 }

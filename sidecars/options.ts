@@ -48,7 +48,7 @@ const bounds = section("Deadlines and bounds", {
   drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on."),
 });
 
-/** What HyperShift's sidecars take for APIs of clouds. */
+/** Domains that HyperShift's sidecars treat as APIs of clouds. */
 const CLOUD_APIS = [".amazonaws.com", ".amazonaws.com.cn", ".microsoftonline.com", ".azure.com", ".azure.cn"];
 
 const resolving = section("Names", {
@@ -158,7 +158,7 @@ export const httpProxyOptions = defineOptions({
   },
 });
 
-/** What both sidecars have. */
+/** The options that both sidecars have. */
 export type SidecarOptions = OptionsOf<{ readonly options: typeof common & ReturnType<typeof operations> }>;
 export type HttpProxyOptions = OptionsOf<typeof httpProxyOptions>;
 export type Socks5ProxyOptions = OptionsOf<typeof socks5ProxyOptions>;

@@ -14,7 +14,7 @@ export const REPLY = {
 } as const;
 export type Reply = (typeof REPLY)[keyof typeof REPLY];
 
-/** What follows from the bytes of a client. After `request` and `refuse` nothing more is read. */
+/** The next step after bytes of a client. After `request` and `refuse` nothing more is read. */
 export type Socks5Step =
   | { readonly kind: "answer"; readonly bytes: Buffer }
   /** `rest`: bytes after the request, which are for the target. */

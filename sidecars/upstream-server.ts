@@ -22,9 +22,12 @@ interface Secured {
 
 /** Time for TCP, TLS and the first SETTINGS of a server, ms. Then the next server is asked. */
 const CONNECT_MS = 3_000;
-/** What a server may send on one stream before its client has read it, bytes. Node holds it in memory. */
+/** Bytes that a server may send on one stream before its client has read them. Node holds them in memory. */
 const STREAM_WINDOW = 256 * 1024;
-/** What all streams together may have on the way, bytes. Node takes it at once, whether or not they are read. */
+/**
+ * Bytes that a server may send on all streams together before Node has taken them. Node takes them at once, read or
+ * not.
+ */
 const SESSION_WINDOW = 4 * 1024 * 1024;
 /** Node refuses streams beyond this, MiB; `--max-connections` comes first. */
 const SESSION_MEMORY = 4_096;

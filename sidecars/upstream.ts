@@ -43,7 +43,7 @@ export class Upstream {
       } catch (error) {
         if (!(error instanceof Refusal) || !error.isOfServer || signal.aborted) throw error;
         this.#avoid(server, error);
-        // What a server says of its agents tells more than that another one is away.
+        // A server's answer about its agents tells more than the fact that another server is away.
         if (last === undefined || error.status === 503) last = error;
       }
     }

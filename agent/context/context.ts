@@ -9,14 +9,14 @@ import type { AgentMetrics } from "./metrics.ts";
 import type { AgentOptions } from "./options.ts";
 import type { NameResolver } from "./servers.ts";
 
-/** What all parts of an agent share. An agent has one. */
+/** The parts of an agent of which each process has one. All folders of `agent/` share it. */
 export interface AgentContext {
   readonly options: AgentOptions;
   readonly log: Logger;
   /** For events that a broken server can cause any number of times. */
   readonly throttledLog: ThrottledLog;
   readonly metrics: AgentMetrics;
-  /** What all links, sessions and streams may hold together. */
+  /** Memory that all links, sessions and streams may hold together. */
   readonly memory: MemoryAccount;
   readonly files: FileDescriptors;
   readonly resolver: NameResolver;

@@ -11,7 +11,7 @@ import {
 
 import { NodeMetrics } from "./destination-metrics.ts";
 
-/** What is known of a stream when it is over. */
+/** The facts of a stream that has ended. */
 interface StreamEnd {
   readonly outcome: OutcomeCode | "ok";
   readonly bytesUp?: number | undefined;
@@ -21,7 +21,7 @@ interface StreamEnd {
 const STATES = ["waiting", "connecting", "connected", "suspended", "draining", "closed"] as const;
 export type UplinkStateName = (typeof STATES)[number];
 
-/** What a path can teach; docs/corporate-networks.md explains each. */
+/** Limits of a path that an agent can learn; docs/corporate-networks.md explains each. */
 const LESSONS = ["age_limit", "held_back"] as const;
 export type LessonName = (typeof LESSONS)[number];
 
@@ -31,7 +31,7 @@ export interface LearnedPath {
   readonly heldBackMs: number | undefined;
 }
 
-/** What is shown of one uplink. */
+/** The facts of one uplink that metrics show. */
 export interface LiveUplink {
   readonly server: string;
   readonly state: { readonly state: UplinkStateName };
@@ -40,7 +40,7 @@ export interface LiveUplink {
 
 /** Numbers of other objects that are read at each scrape. */
 export interface LiveAgent {
-  /** One for each server that is wanted. */
+  /** An uplink for each server that is wanted. */
   readonly uplinks: () => readonly LiveUplink[];
   readonly wanted: () => number;
   /** How many servers there are; `undefined`: no server knows. */
@@ -64,7 +64,7 @@ const IDLE: LiveAgent = {
 
 /** A suspended uplink has no connection now. */
 const CONNECTED: ReadonlySet<UplinkStateName> = new Set(["connected", "draining"]);
-/** What was learned of the way to a server: the name of the metric, its help, and the time, ms. */
+/** Learned times of the path to a server: the name of the metric, its help, and the key of the time, ms. */
 const PATH_TIMES: readonly (readonly [name: string, help: string, time: keyof LearnedPath])[] = [
   ["age_limit", "Age at which connections to a server are cut; absent while none was seen.", "ageLimitMs"],
   [
@@ -192,7 +192,7 @@ export class AgentMetrics {
     return [...groups];
   }
 
-  /** Where the live numbers are; once, when the parts stand. Those that are left out stay 0. */
+  /** Sets where the live numbers are read; called once, when all parts exist. A number that is left out stays 0. */
   watch(live: Partial<LiveAgent>): void {
     this.#live = { ...IDLE, ...live };
   }

@@ -49,7 +49,7 @@ export interface ServerLocation {
   readonly address?: Target;
 }
 
-/** What is dialled for a server, or asked of a proxy. */
+/** The address that is dialled for a server, or asked of a proxy. */
 export function dialTargetOf({ host, port, address = { host, port } }: ServerLocation): Target {
   return address;
 }
@@ -101,7 +101,7 @@ export function parseHostPort(text: string): { readonly host: string; readonly p
   return { host, ...(port === undefined ? {} : { port }) };
 }
 
-/** What asks DNS; tests have one of their own. */
+/** The functions that ask DNS; tests have their own. */
 export interface NameResolver {
   /** As the operating system resolves names, with its hosts file and its search domains. */
   lookup(name: string): Promise<readonly LookupAddress[]>;
@@ -124,7 +124,7 @@ export interface FoundAddress extends Target {
   readonly weight?: number;
 }
 
-/** What DNS says of a server. */
+/** The addresses that DNS has for a server. */
 export interface FoundAddresses {
   /** At most `MAX_ADDRESSES`. One alone is no choice: the name is dialled then, unless it is one of SRV records. */
   readonly addresses: readonly FoundAddress[];

@@ -101,7 +101,7 @@ export class LocalAddress {
 
 const CURE = "Give the agent NET_ADMIN and iproute2, or add the address yourself and use --interface none.";
 
-/** What `ip` has printed, or why it could not be started. */
+/** The text that `ip` has printed, or the reason why it could not be started. */
 function reasonOf(error: unknown): string {
   const { stderr = "", code, message } = error as { stderr?: string; code?: unknown; message?: string };
   if (code === "ENOENT") return "there is no program ip";

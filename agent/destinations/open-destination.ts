@@ -60,7 +60,7 @@ export async function openDestination(
   }
 }
 
-/** The tunnel with the fewest streams. One that has lost its connection comes last: it may get another in time. */
+/** The tunnel with the fewest streams. A tunnel that has lost its connection comes last: it may get another in time. */
 function pick(tunnels: readonly ServerTunnel[], tried: ReadonlySet<Session>): ServerTunnel | undefined {
   const left = tunnels.filter(({ session }) => !tried.has(session) && !session.draining && !session.closed);
   return left.reduce<ServerTunnel | undefined>((best, each) => {

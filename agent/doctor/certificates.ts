@@ -3,7 +3,7 @@ import { printable } from "../../shared/outcomes.ts";
 import { certificates, chainFrom } from "../../shared/tls/certificate-fields.ts";
 import type { ChainLink } from "./report.ts";
 
-/** What the other end has shown, from its own certificate upwards. */
+/** The certificates that the peer has shown, from its own upwards. */
 export function chainOf(shown: X509Certificate | undefined): readonly ChainLink[] {
   return shown === undefined ? [] : chainFrom(shown).map(linkOf);
 }

@@ -7,15 +7,16 @@ import { KeptProxyTls, type ProxyFiles } from "../uplink/proxy-route.ts";
 import { firstOf, linksIn } from "./certificates.ts";
 import { type Finding, type Passed, StepFailed } from "./report.ts";
 
-/** What there is to say of a file. */
+/** The findings about a file. */
 interface FileReport {
   readonly words: string;
   readonly finding?: Finding | undefined;
 }
 
 /**
- * Our own files. What is out of its time is found, and shown to the server all the same: it may be the clock that is
- * wrong, and the server knows the time. So is what only a proxy has need of, which may not ask for it.
+ * Reads the files of the agent. A certificate that has expired, or is not valid yet, is a finding, and the doctor goes
+ * on with it: perhaps the clock is wrong, and the server knows the time. A fault of a file that only a proxy needs does
+ * not end the doctor either, because the proxy may not ask for it.
  */
 export async function readConfiguration(
   files: CredentialFiles & ProxyFiles,
@@ -71,7 +72,7 @@ function ownToken({ token }: Credentials, { serviceAccountTokenPath: by }: Crede
   return [{ words, finding: { culprit: "token_expired", by, validTo: expiresAt.getTime() } }];
 }
 
-/** One of several may have ended where another one has come in its place. */
+/** The expiry of the CAs: a CA that has expired is no fault while another one of the file is valid. */
 function authorities({ ca }: Credentials, now: Date): FileReport {
   if (ca === undefined) return { words: "the CAs that Node brings" };
   const [leaf] = leavesIn(ca);
@@ -94,7 +95,7 @@ function unusable(sentence: string): FileReport {
   return { words: sentence, finding: { culprit: "configuration", by: sentence } };
 }
 
-/** What an agent will say of its files for proxies, as soon as a proxy has need of them. */
+/** The faults of the files for proxies, which an agent reports as soon as a proxy needs them. */
 async function faultsOfProxyFiles(files: ProxyFiles): Promise<readonly string[]> {
   const { proxyCredentialsFile, proxyCa: caFile, proxyCert: certFile, proxyKey: keyFile } = files;
   const tls = new KeptProxyTls({ caFile, certFile, keyFile }, SILENT);

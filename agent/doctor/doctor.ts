@@ -21,7 +21,7 @@ import { examineRoute } from "./route.ts";
 import { DOCTOR_SOFTWARE, type TunnelDial } from "./tls-fault.ts";
 import { dialTunnel } from "./tunnel-steps.ts";
 
-/** What was found at one server. */
+/** The result of the doctor for one server. */
 export interface ServerReport {
   readonly server: string;
   readonly verdict: DoctorVerdict;

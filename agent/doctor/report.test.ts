@@ -115,7 +115,7 @@ test("a verdict has the facts of the case: names, times, who names a proxy or a 
 const MINE: Finding = { culprit: "agent_expired", by: "agent.crt", validTo: NOW - HOUR };
 const LONG_AGO = NOW - 30 * DAY;
 
-/** What is named beside the verdict. */
+/** The other findings of the report, beside the verdict. */
 function beside(steps: readonly Step[]): string[] {
   const { next } = verdictOf(steps, NOW);
   return next.split(" Beside that: ").slice(1);

@@ -24,7 +24,7 @@ export interface ChainLink {
   readonly validTo: string;
 }
 
-/** What is wrong at a step. */
+/** A fault that a step has found. */
 export interface Finding extends FaultFacts {
   /** In the report's JSON. */
   readonly culprit: FaultCode;
@@ -32,12 +32,12 @@ export interface Finding extends FaultFacts {
   readonly outOfTime?: "ended" | "early";
 }
 
-/** What a step has found. */
+/** The facts that a step reports. */
 interface StepFacts {
   /** One line for a person. */
   readonly detail: string;
   readonly finding?: Finding;
-  /** What else is wrong there. */
+  /** Further faults at the same step. */
   readonly others?: readonly Finding[];
   /** The clock's: how far this machine is ahead of the server. */
   readonly aheadMs?: number;
@@ -54,7 +54,7 @@ export interface Step extends StepFacts {
   readonly ms?: number;
 }
 
-/** What a step has found out: a value for the steps after it, or a finding, with which they may still go on. */
+/** A step that has passed: its value for the steps after it, and perhaps a finding that does not stop them. */
 export interface Passed<T> extends StepFacts {
   readonly value: T;
 }

@@ -67,7 +67,7 @@ export async function tlsFault(error: Error, openedBy: string | undefined, dial:
   return stepFailed({ ...error.facts, culprit: unknownBy(error, dial) }, error, { chain });
 }
 
-/** What is wrong with a certificate of one of our CAs, or with the CA, whose file is given by `option`. */
+/** The fault of a certificate that one of our CAs has signed, or of the CA, whose file `option` names. */
 function certificateFinding({ fault, facts }: DialFault, { at }: TunnelDial, option: string): Finding {
   const { isOfCa, ...others } = facts;
   if (isOfCa && fault === "server_expired") return { ...others, culprit: "ca_expired", by: option };
@@ -131,7 +131,7 @@ export interface LookOptions {
   readonly tls: ConnectionOptions;
 }
 
-/** Who answers in the server's place, and what time it is there. */
+/** The party that answers in the server's place, and its time. */
 export interface SecondLook {
   readonly chain: readonly ChainLink[];
   /** Of the answer's Date header, ms since 1970. */

@@ -94,7 +94,7 @@ async function tlsStep(watched: WatchedDial): Promise<Passed<undefined>> {
   }
 }
 
-/** What a TLS connection shows: its version, and the peer's certificate. */
+/** The version of a TLS connection, and the certificates of its peer. */
 function shownIn(socket: TLSSocket): { readonly chain: readonly ChainLink[]; readonly detail: string } {
   const chain = chainOf(socket.getPeerX509Certificate());
   const [leaf] = chain;

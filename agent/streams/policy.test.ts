@@ -181,7 +181,7 @@ test("a network covers exactly the addresses that share its prefix", () => {
       const covered = (value ^ bits(network)) >> (size - BigInt(prefix)) === 0n;
       const rule = isIPv4(network) ? `${network}/${prefix}` : `[${network}/${prefix}]:1-65535`;
       const reason = decide([], [rule], address, 1);
-      // Those are dialled as other addresses: the unspecified one, mapped ones, NAT64's.
+      // The unspecified address, mapped addresses and those of NAT64 are dialled as other addresses.
       fc.pre(value !== 0n && !address.startsWith("::ffff:") && !/^::ffff:/.test(network));
       fc.pre(!address.startsWith("64:ff9b:"));
       assert.equal(reason?.startsWith("--deny-target") === true, covered, `${rule} ${address}: ${reason}`);
@@ -233,7 +233,7 @@ test("any text is either a rule or an error with a sentence", () => {
   );
 });
 
-/** What a target may be called that is refused by default, and what is refused of it. */
+/** Spellings of targets that are refused by default, and the refused address of each. */
 const SPELLINGS: readonly [string, RegExp][] = [
   ["127.0.0.1", /loopback/],
   ["127.1.2.3", /loopback/],

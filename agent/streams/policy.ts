@@ -18,7 +18,7 @@ export interface PolicyOptions {
   readonly machineAddresses?: () => readonly string[];
 }
 
-/** What is about to be dialled: the host that was asked for and the address that it resolved to. */
+/** A target before it is dialled: the host that was asked for, and the address that it resolved to. */
 export interface ResolvedTarget {
   readonly host: string;
   readonly address: string;

@@ -163,7 +163,7 @@ function endSpan(
 function refuse(stream: Stream, refusal: CulvertError): void {
   if (stream.destroyed) return;
   stream.end(encodeAnswer({ ok: false, error: refusal.code, detail: refusal.message }));
-  // What the caller still sends is dropped, so that its end is seen. A caller that never ends is reset.
+  // Later bytes of the caller are dropped, so that its end is seen. A caller that never ends is reset.
   stream.resume();
   const timer = setTimeout(() => stream.reset(), REFUSED_LINGER_MS).unref();
   stream.once("close", () => clearTimeout(timer));

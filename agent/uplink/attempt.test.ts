@@ -24,7 +24,7 @@ interface Change {
   readonly route?: DialContext["route"];
 }
 
-/** What it takes to reach this server. */
+/** The context of a dial to this server. */
 function dialTo(server: LinkServer, { options = {}, ...change }: Change): DialContext {
   const open = async () => ({ socket: net.connect(server.port, server.host) });
   return {
@@ -156,7 +156,7 @@ const CUT = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
 const BOX = new DialFault("intercepted", "TLS is intercepted", { facts: { by: "the middlebox" } });
 const STOPPED = AbortSignal.abort(new Error("the agent is told to stop"));
 
-/** What a dial that ends so has the way remember. */
+/** The facts that the path keeps after a dial that ends so. */
 async function remembered(
   end: Error | "a link",
   { outerCa, signal = new AbortController().signal }: { outerCa?: readonly string[]; signal?: AbortSignal } = {},

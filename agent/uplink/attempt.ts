@@ -98,7 +98,7 @@ function dialNext(
   return dialAgain({ ...to, link: link.id, keepaliveMs, hello: () => ({ ...hello, resume: resume() }) });
 }
 
-/** What an attempt needs, and each later carrier of its link. */
+/** The context of an attempt, and of each later carrier of its link. */
 export type DialContext = AgentContext & LinkContext & { readonly credentials: { current(): Credentials } };
 
 /** Longest dial for a suspended link, ms: the grace must have time for several. */
@@ -139,7 +139,7 @@ function untilRenewal(credentialsEnd: Date | undefined): number {
   return leftMs > 0 ? leftMs : Number.POSITIVE_INFINITY;
 }
 
-/** What an agent says of itself; "" = not given. */
+/** The agent's own part of a hello; "" = not given. */
 export interface HelloOptions {
   readonly agentId: string;
   readonly cluster: string;

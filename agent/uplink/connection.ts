@@ -41,7 +41,7 @@ export type UplinkLink = Transport &
   ResumptionLink &
   Pick<Link, "remote" | "lost" | "probe" | "unacknowledged" | "pace" | "watch">;
 
-/** What a connection is made of: a link that the server has welcomed. */
+/** The parts of a connection: a link that the server has welcomed, and its session. */
 type Opened = Omit<OpenedLink, "link"> & { readonly link: UplinkLink };
 
 /** A server that asks all its agents for new carriers gets them spread over this time, ms. */

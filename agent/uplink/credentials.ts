@@ -130,7 +130,10 @@ function hasBegun({ notBefore }: Credentials): boolean {
   return notBefore === undefined || notBefore <= new Date();
 }
 
-/** What of an agent's credentials has an end. Authorities in between (`--outer-ca`) are their owner's to look after. */
+/**
+ * The certificates of an agent that expire. The authorities of middleboxes (`--outer-ca`) are left out: their owner
+ * renews them.
+ */
 export class AgentExpiry {
   readonly #files: CredentialFiles & { readonly cluster: string };
   readonly #held: () => Credentials | undefined;

@@ -147,7 +147,7 @@ export class Endpoints {
   }
 
   /**
-   * What to dial next; `undefined`: the name, as it is. `held`: addresses that others are connected through or dial
+   * The address to dial next; `undefined`: the name itself. `held`: addresses that others are connected through or dial
    * now. `isFirst`: the agent has no tunnel, and any server is good, so that the name with all its addresses serves
    * best.
    */
@@ -206,7 +206,10 @@ export class Endpoints {
   }
 }
 
-/** Those of great weight come first more often, in proportion (RFC 2782). Of no weight: seldom. */
+/**
+ * Addresses in random order: the weight of each is its chance to come first (RFC 2782). Without a weight: a small
+ * chance.
+ */
 function shuffled(addresses: readonly FoundAddress[], random: () => number): FoundAddress[] {
   return addresses
     .map((address) => [(1 - random()) ** (1 / ((address.weight ?? 1) || MIN_WEIGHT)), address] as const)

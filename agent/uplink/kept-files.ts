@@ -6,7 +6,10 @@ interface FilesOf<T> {
   onUnusable(reason: string, isOldValid: boolean): void;
 }
 
-/** What files hold, read anew each time. If they cannot be used, what they held before stays while it is valid. */
+/**
+ * The contents of files, read anew each time. If they cannot be used, the contents before stay in use while they are
+ * valid.
+ */
 export class KeptFiles<T> {
   readonly #files: FilesOf<T>;
   #held: T | undefined;
@@ -24,7 +27,7 @@ export class KeptFiles<T> {
     return valid;
   }
 
-  /** What was read last and could be used. */
+  /** The newest contents that could be used. */
   get held(): T | undefined {
     return this.#held;
   }

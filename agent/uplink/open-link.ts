@@ -24,13 +24,13 @@ import { dialMiddlebox, dialServer, middleboxCa } from "./tls-terminator.ts";
 
 // From credentials and a route to a link that the server has welcomed: what an attempt of an uplink and the doctor do.
 
-/** What it takes to open a link. */
+/** The context in which a link is opened. */
 export interface LinkContext {
   readonly options: AgentOptions;
   readonly server: ServerLocation;
   readonly route: ServerRoute;
   readonly hello: Hello;
-  /** What the agent has learned of the network path to the server. */
+  /** The facts that the agent has learned about the network path to the server. */
   readonly path: Path;
   /** How long the link waits for its next carrier, ms; absent: as long as the server's welcome says. */
   readonly graceMs?: number;
@@ -52,7 +52,7 @@ export interface OpenedLink {
   /** Proves both ends of the link to each other. */
   readonly key: LinkKey;
   readonly link: Link;
-  /** What the session runs on: the link, or the inner TLS over it. */
+  /** The byte pipe below the session: the link, or the inner TLS over it. */
   readonly pipe: Transport;
   readonly welcome: InnerWelcome;
 }

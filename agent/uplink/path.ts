@@ -56,14 +56,14 @@ export interface Lesson {
   readonly lesson: LessonName;
   /** The limit, or the time that is new. */
   readonly ms: number;
-  /** What it is, and what is done about it. */
+  /** The lesson, and how the agent reacts to it. */
   readonly sentence: string;
 }
 
 /**
- * What an agent has learned of the way to one server: how old a connection may get on it, and whether it holds bytes
- * back. Balancers, proxies and firewalls do not announce such a limit. It is kept in memory for a day after it was last
- * seen: to learn it anew costs two cuts, which no stream notices. Pure.
+ * The facts that an agent has learned about the network path to one server: how old a connection may get on it, and
+ * whether it holds bytes back. Balancers, proxies and firewalls do not announce such a limit. A limit is kept in memory
+ * for a day after it was last seen: to learn it anew costs two cuts, which no stream notices. Pure.
  */
 export class Path implements LearnedPath {
   /** The last dial found a middlebox that ends TLS. */

@@ -41,7 +41,7 @@ export interface ServerRoute {
   open(signal: AbortSignal): Promise<Passage>;
   /** The route led to the server: writes a log line if another route did before. Returns how. */
   worked(): RouteTaken | undefined;
-  /** What it led to was not the server: another way goes first next time. */
+  /** The route has not reached the server: another route is tried first next time. */
   failed(): void;
 }
 

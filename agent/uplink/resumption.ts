@@ -167,7 +167,7 @@ export class Resumption {
     const resume = (): ProvenResume => {
       // The server could free what the old carrier acknowledges from now on before it reads this hello.
       link.acks.hold();
-      // What the server sends meanwhile waits for an acknowledgement.
+      // Bytes that the server sends meanwhile wait for an acknowledgement.
       if (!link.suspended) this.#limit(dialling);
       named = link.received;
       return key.prove({ link: link.id, received: named });

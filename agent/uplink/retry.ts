@@ -58,7 +58,7 @@ export function faultOf(error: unknown): FaultCode | undefined {
 /** Longest reason in the log; a server's refusal may be a kilobyte. */
 const MAX_REASON = 1_100;
 
-/** What a server's refusal is called, by HTTP status or close code. */
+/** The word for a server's refusal, by HTTP status or close code. */
 interface ServerRefusal {
   readonly label: string;
   /** The server would get the same credential again, and refuse it again. */

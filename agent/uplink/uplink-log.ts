@@ -7,7 +7,7 @@ import type { Connection } from "./connection.ts";
 import type { Lesson } from "./path.ts";
 import { isDraining, type Retry } from "./retry.ts";
 
-/** What operators see of an uplink: its lines in the log, and what it counts. */
+/** The log lines and the counters of one uplink. */
 export class UplinkLog {
   readonly #metrics: AgentMetrics;
   readonly #log: ThrottledLog;

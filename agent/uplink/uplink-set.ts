@@ -50,7 +50,7 @@ export class UplinkSet implements SlotOwner, EndpointsOwner {
     for (const endpoints of this.#urls.slice(0, this.#max)) this.#add(endpoints);
   }
 
-  /** One for each server that is wanted; those that look for one are among them. */
+  /** An uplink for each server that is wanted, including those that still look for one. */
   get uplinks(): readonly Uplink[] {
     return this.#slots.map(({ uplink }) => uplink);
   }

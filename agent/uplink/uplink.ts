@@ -50,7 +50,7 @@ const DRAIN_CUT_MS = 60_000;
  * suspended, its link waits for another carrier (resumption.ts). `destroy()` leads to `closed` at once from every
  * state, `drain()` and `close()` where there is no connection.
  *
- * What counts as a failure, and how long it makes us wait: shared/basics/backoff.ts, docs/decisions/0005.
+ * shared/basics/backoff.ts and docs/decisions/0005 say which ends count as a failure, and how long the agent waits.
  */
 export class Uplink implements ConnectionOwner {
   readonly server: string;
@@ -242,7 +242,10 @@ export class Uplink implements ConnectionOwner {
     this.#replace(connection, 0);
   }
 
-  /** The agent's identity has changed: the new one has a link of its own, and streams of the old one may finish. */
+  /**
+   * The server takes the agent for another one, because its identity has changed: a new link is opened, and open
+   * streams finish on this one.
+   */
   onDisowned(connection: Connection): void {
     if (this.#state.state !== "connected" || this.#state.connection !== connection) return;
     this.#log.disowned(connection);

@@ -25,7 +25,7 @@ test("the one CONNECT is over when both sides have ended it, without a reset tha
       );
       onward.on("data", (chunk) => socket.write(chunk)).on("error", () => {});
       socket.on("data", (chunk) => onward.write(chunk));
-      // What it ends with comes after the caller has all that it asked for.
+      // The last bytes come after the caller has all that it asked for.
       socket.once("end", () => {
         story.push("the caller has ended");
         onward.end();

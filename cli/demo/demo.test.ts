@@ -56,7 +56,7 @@ test("demo --once shows a CONNECT with its times, without colours for a file, an
   const listening = await Promise.race([once(busy, "listening"), once(busy, "error")]);
   t.after(() => busy.close());
   const { tmp, start, folders } = demo(t, "--once");
-  // What a killed demo has left: no process can have this id.
+  // A folder as a killed demo leaves it: no process can have this id.
   await mkdir(join(tmp, "culvert-demo-99999999-abcdef"));
   const { said, ended } = start();
   const [code] = await ended;

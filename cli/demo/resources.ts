@@ -10,7 +10,7 @@ import { programFile } from "../../shared/basics/program.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { cannotWrite, makeFolder } from "../pki/pki.ts";
 
-// What a demo takes from the machine, and gives back: processes, a folder and ports.
+// Processes, a folder and ports: a demo takes them from the machine, and gives them back.
 
 /** Lines of each child that are kept for an error about its end. */
 const KEPT_LINES = 20;

@@ -32,7 +32,7 @@ const DAY_MS = 86_400_000;
 const MANAGED_BY = "app.kubernetes.io/managed-by";
 const OURS = "culvert";
 
-/** What to do with a Secret, and why. */
+/** The action for a Secret, and its reason. */
 type SecretDecision =
   | { readonly done: "created" | "renewed"; readonly because?: string; readonly pair: CertificateAndKey }
   | { readonly done: "kept"; readonly because?: string; readonly cert: string; readonly isForeign?: boolean };

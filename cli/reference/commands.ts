@@ -4,7 +4,7 @@ import type { OptionTable } from "../../shared/config/options.ts";
 
 /** A command as completion and manual pages show it. */
 export interface CommandEntry {
-  /** What is typed: `culvert pki kubernetes`. */
+  /** The words that a user types: `culvert pki kubernetes`. */
   readonly name: string;
   readonly aliases: readonly string[];
   /** One line, of the list of commands. */
@@ -39,7 +39,7 @@ export async function commandEntries(program: Command, tables: readonly WithTabl
 export interface OptionEntry {
   readonly long: string;
   readonly short: string | undefined;
-  /** What its value is: `file`, `a|b`, `host:port`; undefined where it takes none. */
+  /** The kind of its value: `file`, `a|b`, `host:port`; undefined where it takes none. */
   readonly value: string | undefined;
   readonly help: string;
 }

@@ -17,7 +17,7 @@ function choicesOf({ value }: OptionEntry): string[] {
   return value?.includes("|") === true ? value.split("|") : [];
 }
 
-/** What follows `culvert`, or "" for the program itself. */
+/** The words after `culvert`, or "" for the program itself. */
 function below({ name }: CommandEntry): string {
   return name.split(" ").slice(1).join(" ");
 }

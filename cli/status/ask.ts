@@ -7,7 +7,7 @@ import { connectTcp } from "../../shared/net/connect-tcp.ts";
 
 const WITHIN_MS = 5_000;
 
-/** What to check when a process accepts a connection and does not answer. */
+/** The advice for a process that accepts a connection and does not answer. */
 const NO_ANSWER =
   "is that the admin port of a server, agent or router? If it is, the process hangs, or has no file descriptors left (its log says so; raise its limit by ulimit -n or LimitNOFILE=)";
 

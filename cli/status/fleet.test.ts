@@ -185,7 +185,7 @@ test("names that others chose send nothing to the terminal but print", () => {
   assert.doesNotMatch(fleetTable(answers, fleetOf(answers), true, NOW), /[^ -~\n]/);
 });
 
-/** What `culvert status` prints for these admin ports and one where nobody listens, and its exit code. */
+/** The output of `culvert status` for these admin ports and one where nobody listens, and its exit code. */
 async function shown(t: TestContext, said: readonly object[], asked: { cluster?: string; json?: boolean } = {}) {
   const adminAddresses = await Promise.all(
     said.map(async (one) => {

@@ -2,7 +2,7 @@ import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { askStatus, type ClusterStatus, NoStatus, readStatus, type Status, type TunnelStatus } from "./ask.ts";
 import { AGENT_HEADING, agentRow, ago, columns, count, FIGURES, figureCells, problemLine, size } from "./table.ts";
 
-/** What one of several admin ports has answered, or why there is no status of it. */
+/** The answer of one of several admin ports, or the reason why there is none. */
 export type ServerAnswer = { readonly address: string } & (
   | { readonly status: Status /** The whole answer. */; readonly all: object }
   | { readonly problem: string }
@@ -139,7 +139,7 @@ function serverRows(answers: readonly ServerAnswer[], servers: readonly FleetSer
   });
 }
 
-/** What servers say of themselves, and a number of servers that is not the number of those that are shown. */
+/** Problems that servers report, and a number of servers that differs from the number that is shown. */
 function problemsOf(servers: readonly FleetServer[]): string[] {
   const own = servers.flatMap(({ status }) => status.problems.map((problem) => `${status.serverId}: ${problem}`));
   return [...own, ...unknownNumber(servers), ...smallNumbers(servers), ...missingServers(servers)];

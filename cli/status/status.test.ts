@@ -56,7 +56,7 @@ async function saying(t: TestContext, said: () => object) {
   return { adminAddresses: [`127.0.0.1:${await listening(t, server)}`], json: false };
 }
 
-/** What it prints, what it complains of, and its exit code. */
+/** The output, the complaints and the exit code of the command. */
 async function shown(t: TestContext, said: object, asked: { json?: boolean; cluster?: string } = {}) {
   let [out, err] = ["", ""];
   const write = t.mock.method(process.stderr, "write", (text: string) => {

@@ -59,7 +59,7 @@ export async function watchStatus(options: StatusOptions, watching: Watching, pr
   }
 }
 
-/** What was answered, in both forms. */
+/** The answer in both forms. */
 interface Shown {
   readonly json: object;
   table(): string;

@@ -12,7 +12,7 @@ import { type Router, type RouterDeps, startRouter } from "../router.ts";
 /** One line of a router's log. */
 export type Line = Readonly<Record<string, unknown>> & { readonly level: string; readonly msg: string };
 
-/** What a route of a test says. */
+/** The keys of a route that a test sets. */
 interface RouteText {
   readonly sni: readonly string[];
   readonly to: readonly string[];

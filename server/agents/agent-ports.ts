@@ -21,7 +21,7 @@ import { type ServeHttp2, UpgradePort } from "./upgrade-port.ts";
 
 type AgentPortName = "agents" | "agents-insecure";
 
-/** What the agents' ports need of the rest of a server. */
+/** The parts of a server that the agents' ports use. */
 interface AgentsSurroundings {
   /** The waiting connections of all TCP ports together. */
   readonly waiting: WaitingConnections;

@@ -30,7 +30,7 @@ import {
   welcomeFields,
 } from "./run-tunnel.ts";
 
-/** What follows a hello: a new tunnel, the resume of a link, or the handshake of an inner TLS. */
+/** The next step after a hello: a new tunnel, the resume of a link, or the handshake of an inner TLS. */
 type Plan =
   | {
       readonly kind: "new";
@@ -205,8 +205,8 @@ function acceptOuterHello({ resume }: OuterHello, host: AgentHost, { links }: Ag
 }
 
 /**
- * The deadline of an inner handshake, which takes longer than a resume. The number of those whose peer is not
- * authenticated is bounded; an agent that has proved itself outside keeps its place meanwhile.
+ * The deadline of an inner handshake, which takes longer than a resume. The number of handshakes with unauthenticated
+ * peers is bounded. An agent that the outer TLS has authenticated keeps its place meanwhile.
  */
 function innerDeadline(
   carrier: Carrier,

@@ -5,7 +5,7 @@ import type { ServerContext } from "../tunnels/context.ts";
 import type { UnauthenticatedCarriers } from "./admission.ts";
 import type { Carrying } from "./carrying.ts";
 
-/** What all agents' ports of a server share. The cluster of an agent is an argument of its own. */
+/** The context that all agents' ports of a server share. The cluster of an agent is an argument of its own. */
 export interface AgentsContext extends ServerContext {
   /** The waiting connections of all TCP ports together. */
   readonly waiting: WaitingConnections;

@@ -27,7 +27,9 @@ const AGENT_STREAM_KINDS = [DESTINATIONS];
 // From the hello of an agent, outside or inside an inner TLS, to the end of its tunnel: the checks of the hello, the
 // place and the link, the tunnel while it runs, and its log.
 
-/** What a new tunnel needs: its agent's place, the entry of its link, and what the agent may claim to serve. */
+/**
+ * The parts of a new tunnel: its agent's place, the entry of its link, and the identifiers that its agent may claim.
+ */
 export interface ReservedTunnel {
   readonly cluster: ClusterTunnels;
   readonly place: AgentPlace;

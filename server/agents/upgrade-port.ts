@@ -34,7 +34,7 @@ import {
   shownCredential,
 } from "./refusal.ts";
 
-/** What only one of the agents' ports has. */
+/** The settings in which the agents' ports differ. */
 interface AgentPort {
   /** For the log and the metrics of connections that are dropped. */
   readonly listener: ListenerName;
@@ -51,7 +51,7 @@ type AgentConnection = IncomingConnection<AgentHost>;
 /** Serves a connection whose client speaks HTTP/2, and whose preface is unread (server/konnectivity-agents). */
 export type ServeHttp2 = (connection: AgentConnection, port: PortConnections, context: AgentsContext) => void;
 
-/** What the hooks have found out about a request, as decorations of it. */
+/** Names of the decorations in which hooks keep what they have found out about a request. */
 const CREDENTIAL = "credential";
 const ADMISSION = "admission";
 

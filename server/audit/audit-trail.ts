@@ -13,7 +13,10 @@ const VERSION = 1;
 /** Characters of a name in a certificate or token: a line stays below `PIPE_BUF`, so that a pipe takes it whole. */
 const MAX_NAME = 256;
 
-/** Who asks: the caller of a CONNECT, another server, or an agent. Without any of these nobody has proved anything. */
+/**
+ * The party that asks: the caller of a CONNECT, another server, or an agent. Without any of these nobody is
+ * authenticated.
+ */
 export interface AuditedParty {
   readonly peer?: PeerIdentity | undefined;
   /** The subject of a token. */
@@ -125,7 +128,7 @@ export class AuditTrail {
 
   /** Writes that something is refused. `rule`: the code of an outcome, or the word of a refused agent. */
   refused(facts: AuditedFacts, rule: string, reason: string | undefined): void {
-    // The trail cannot be written. What it still has room for is needed for the ends of what is open.
+    // The trail cannot be written. The room that is left in it is needed for the ends of open connections.
     if (rule === UNAUDITED) this.#onLost();
     else this.#write({ ...this.#head("decision", this.#nextId(), facts), decision: "refused", rule, ...why(reason) });
   }

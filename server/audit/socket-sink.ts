@@ -6,8 +6,8 @@ const MAX_BATCH = 64 * 1024;
 
 /**
  * A collector that listens at a unix socket (a stream socket). `open(2)` of one fails with ENXIO, so that pino's
- * destination cannot write to it. Lines wait while the collector is away, or reads slowly. What the kernel has not
- * taken when a connection ends is sent again over the next one.
+ * destination cannot write to it. Lines wait while the collector is away, or reads slowly. Lines that the kernel has
+ * not taken when a connection ends are sent again over the next one.
  */
 export class SocketSink implements AuditSink {
   readonly #path: string;

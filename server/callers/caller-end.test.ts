@@ -115,7 +115,7 @@ test("a target that resets resets a caller that speaks no HTTP, and a caller tha
 
 // ── a caller until its answer ────────────────────────────────────────────────────────────────────────────────────────
 
-/** What it is given to write is never done. */
+/** A Duplex whose writes never finish. */
 class Unwritable extends Duplex {
   readonly given: string[] = [];
 

@@ -29,7 +29,7 @@ export interface CallerEnd {
 
 /** Bytes that a caller may send before its answer; more stays unread until the target is connected. */
 const MAX_EARLY_BYTES = 64 * 1024;
-/** What one HTTP/2 stream may send before it is read, bytes. Node takes it at once, and holds it. */
+/** Bytes that a caller may send on one HTTP/2 stream before they are read. Node takes them at once, and holds them. */
 export const STREAM_WINDOW = 256 * 1024;
 
 const MEMORY_NEEDED = "memory is short, and bytes that came before the answer held some: try again";

@@ -130,7 +130,7 @@ export class CallerListeners {
     return waiting;
   }
 
-  /** Accepts no new connections. Those in their handshake are ended, unless they may finish. */
+  /** Stops accepting connections. Connections in their handshake are ended, unless `mayFinish` is set. */
   stopAccepting(which: { readonly mayFinish?: boolean } = {}): void {
     this.#port?.stopAccepting(which);
     this.#http?.listener?.stopAccepting(which);
@@ -242,7 +242,7 @@ class CallersOfHost implements PortHandler {
     }
   }
 
-  /** What serves HTTP/2 is loaded when the first of its callers comes. */
+  /** The code for HTTP/2 is loaded when the first caller that speaks it comes. */
   async #serveHttp2(connection: IncomingConnection, caller: string): Promise<void> {
     const { CallerSession } = await import("./http2-session.ts");
     if (!this.connections.leaveWaiting(connection)) return; // it has ended meanwhile

@@ -44,7 +44,7 @@ export class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
   readonly cancellation: Cancellation<CulvertError>;
   caller = UNKNOWN_CALLER;
   target = "";
-  /** What `target` was read as; absent: it is no target. */
+  /** The target that was read from `target`; absent: it is no target. */
   asked: Target | undefined;
   /** The cluster of the target, if it is not the caller's. */
   targetCluster: string | undefined;

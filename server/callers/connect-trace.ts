@@ -16,7 +16,7 @@ import type { ServerContext } from "../tunnels/context.ts";
  */
 export class ConnectTrace {
   readonly #span: TraceSpan;
-  /** What is done now, since when. */
+  /** The current step, and its start. */
   #step = "authenticate";
   #since: number;
 

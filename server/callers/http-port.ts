@@ -41,7 +41,7 @@ interface HttpPortSurroundings {
  * ```
  */
 export class HttpPort implements PortHandler {
-  /** Those whose request has not come. */
+  /** Connections whose request has not come. */
   readonly connections: PortConnections;
   readonly #with: HttpPortSurroundings;
   readonly #context: ServerContext;

@@ -70,7 +70,7 @@ function refuseStream(stream: ServerHttp2Stream, status: number, fields: Fields,
     headers[key] = before === undefined ? value : [String(before), value];
   }
   stream.respond(headers);
-  // What the caller still sends is of no use (RFC 9113 §8.1).
+  // Later bytes of the caller are of no use (RFC 9113 §8.1).
   stream.end(`${printable(sentence)}\n`, () => stream.close(NGHTTP2_NO_ERROR));
   lingerAfterAnswer(stream);
 }

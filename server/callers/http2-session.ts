@@ -24,7 +24,10 @@ const MAX_STREAMS = 65_536;
  * callers wait. Each turn makes room for as many again. Clients open no more before they have read the first SETTINGS.
  */
 const NEW_STREAMS = 100;
-/** What all streams together may have on the way, bytes. Node takes it at once, whether or not the streams are read. */
+/**
+ * Bytes that a caller may send on all streams together before Node has taken them. Node takes them at once, read or
+ * not.
+ */
 const SESSION_WINDOW = 4 * 1024 * 1024;
 /** A session without streams ends after this time, ms. */
 const IDLE_MS = 10 * 60_000;
@@ -54,8 +57,8 @@ const LOST = ["ECONNRESET", "EPIPE"];
 const LOOK_MS = 250;
 
 /**
- * `NGHTTP2_ERR_PROTO`. The GOAWAY of a client names a stream of its server. That of grpc-go, before it closes a
- * connection, names the last of its own: a violation to nghttp2, which ends the session.
+ * `NGHTTP2_ERR_PROTO`. The GOAWAY of a client has to name a stream of its server. The client grpc-go names its own last
+ * stream before it closes a connection: nghttp2 takes this for a violation, and ends the session.
  */
 const PROTOCOL_ERROR = -505;
 
@@ -161,7 +164,7 @@ export class CallerSession {
     }
   }
 
-  /** What is open goes on; for more a caller connects again, perhaps with another certificate. */
+  /** Open streams continue. For a further one the caller connects anew, perhaps with another certificate. */
   #closeIfRefused(): void {
     try {
       authenticateWithoutToken(this.#host, this.#connection);

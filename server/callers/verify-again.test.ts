@@ -11,7 +11,7 @@ import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";
 import { CallerReverification } from "./verify-again.ts";
 
-/** What this takes of a virtual host. */
+/** The parts of a virtual host that this test uses. */
 type HostParts = Pick<ClusterVirtualHost, "open" | "trust" | "verifier" | "identities" | "rule" | "sourceObjection">;
 
 function hostOf(more: Partial<HostParts> = {}): { host: ClusterVirtualHost } & { parts: HostParts } {

@@ -54,7 +54,10 @@ export class ClusterRuntime {
   #cluster: Cluster;
   #connects: TokenBucket | undefined;
   #bytes: TokenBucket | undefined;
-  /** Pause after this many bytes, ms with fractions. Every connection asks, also one that is older than the limit. */
+  /**
+   * Pause after this many bytes, ms with fractions. Every connection asks for its bytes, so that a new limit also
+   * applies to open connections.
+   */
   readonly pace = (bytes: number): number => {
     this.figures.carried += bytes;
     const restMs = this.#bytes?.charge(bytes) ?? 0;
@@ -101,7 +104,7 @@ export class ClusterRuntime {
     return states.find(({ state }) => state === "failing") ?? states[0];
   }
 
-  /** The certificates of its document that expire. Those of the flags are reported once for all clusters. */
+  /** The certificates of its document that expire. The certificates of the flags are reported once for all clusters. */
   *expiring(): Generator<Expiring> {
     for (const side of this.#expiry) yield* side;
   }

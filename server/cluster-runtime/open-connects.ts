@@ -4,7 +4,7 @@ import type { CulvertError } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 
-/** What a caller on the TLS port was admitted by. */
+/** The credential by which a caller on the TLS port was admitted. */
 export type CallerProof =
   | { readonly kind: "certificate"; readonly peer: PeerIdentity }
   | { readonly kind: "token"; readonly text: string; readonly verifier: TokenVerifier };
@@ -69,7 +69,9 @@ export class OpenConnects {
     return this.#admitted.size;
   }
 
-  /** At twice as many as are in use, so that each costs one look. */
+  /**
+   * Unused entries are removed when there are twice as many entries as used ones, so that each entry is visited once.
+   */
   #sweep(): void {
     for (const [key, { connects }] of this.#admitted) if (connects.size === 0) this.#admitted.delete(key);
     this.#sweepAt = Math.max(LEAST_KEPT, 2 * this.#admitted.size);

@@ -25,14 +25,17 @@ export interface Cluster {
   readonly callers: CallerSide;
   /** The targets that its callers may ask for, decided before a tunnel is chosen. */
   readonly targets: TargetRules;
-  /** What its agents may reach through this server. */
+  /** The destinations that its agents may reach through this server. */
   readonly destinations: Destinations;
   readonly limits: Limits;
   /** A suspended cluster keeps its names and accepts nobody. */
   readonly suspended: boolean;
 }
 
-/** What a document says about one kind of peers. The flags of the server apply where it leaves something out. */
+/**
+ * The part of a document about one kind of peers. The flags of the server apply where the document leaves something
+ * out.
+ */
 export interface ClusterSide {
   /** Canonical names, `*.x` among them. Without names it is reachable on this port only while it is the one cluster. */
   readonly sni: readonly string[];

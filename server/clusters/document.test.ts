@@ -5,7 +5,7 @@ import { validate } from "../../shared/documents/schema.ts";
 import { yamlDocuments } from "../../shared/documents/yaml.ts";
 import { type ClusterDocument, clusterDocument } from "./document.ts";
 
-/** What zod says by itself. */
+/** The words of zod's own messages. */
 const ZODS_OWN = /invalid input|expected|received|unrecognized|too (?:small|big)/i;
 
 function parse(text: string): ClusterDocument | string[] {

@@ -86,7 +86,7 @@ function loadCluster(
 
 const KEYS = { certFile: "cert", keyFile: "key", caFile: "ca" } as const;
 
-/** Reads the files of a side. What is wrong with them is added to the faults. */
+/** Reads the files of a side. Their faults are added to `faults`. */
 function readSide(
   name: SideName,
   { cert, key, ca, crl, sni, identities, token, sourceCIDRs }: ClusterDocument[SideName],

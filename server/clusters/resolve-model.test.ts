@@ -145,7 +145,7 @@ test("whatever documents say, no credential and no name leads to two clusters, a
           assert.ok(files[index] !== "touched" || !refused.has(path), "who asks for nothing new is not refused");
           assert.equal(inUse.get(path), refused.has(path) ? before : (next ?? before));
         }
-        // What is in use is not touched by being looked at once more.
+        // A second look at the same files changes nothing that is in use.
         const again = resolveClusters(
           [...inUse].map(([path, before]) => ({ file: path, before, next: before })),
           FLAGS,

@@ -7,7 +7,7 @@ import { resolveClusters } from "./reservations.ts";
 import { clusterText } from "./testing/clusters.ts";
 
 const NOTHING: readonly Cluster[] = [];
-/** What a document that leaves its CAs out is verified by. */
+/** The CAs for a document that leaves its own out. */
 const FLAGS = {
   agents: (await certificateOf({ cn: "CA of --cluster-ca-cert" })).cert,
   callers: (await certificateOf({ cn: "CA of --server-ca-cert" })).cert,

@@ -7,7 +7,7 @@ import { printable } from "../../shared/outcomes.ts";
 import { matches, type PeerIdentity, parsePattern } from "../../shared/tls/identity.ts";
 
 /**
- * Ways to choose the agents that a target is asked of. Those before the last two go by what agents say they serve.
+ * Ways to choose the agents that a target is asked of. All but the last two use the identifiers that agents announce.
  */
 export const STRATEGIES = ["destHost", "cidr", "defaultRoute", "default"] as const;
 export type Strategy = (typeof STRATEGIES)[number];
@@ -18,7 +18,7 @@ export interface RoutingKeys {
   readonly strategies?: readonly Strategy[] | undefined;
   /** Absent: `--strict-identifiers`. */
   readonly strictIdentifiers?: boolean | undefined;
-  /** What each agent may claim; absent: see `routingRules`. */
+  /** The identifiers that each agent may claim; absent: see `routingRules`. */
   readonly claims?: Claims | undefined;
 }
 
@@ -28,7 +28,7 @@ export interface RoutingRules {
   readonly strategies: readonly Strategy[];
   /** A target that an agent claims is never asked of one that does not. */
   readonly strict: boolean;
-  /** What each agent may claim; absent: whatever it says. */
+  /** The identifiers that each agent may claim; absent: any. */
   readonly claims: Claims | undefined;
 }
 
@@ -109,7 +109,7 @@ interface ClaimEntry {
   readonly defaultRoute: boolean;
 }
 
-/** What the agents of a cluster may say that they serve, by the identities in their credentials. */
+/** The identifiers that the agents of a cluster may claim, by the identities in their credentials. */
 export class Claims {
   readonly texts: readonly ClaimTexts[];
   readonly #entries: readonly ClaimEntry[];

@@ -13,7 +13,7 @@ const WRITE_HIGH_WATER_MARK = 64 * 1024;
 /** Longer writes are sent in parts, one after the other: so other connections of the agent have their turn, bytes. */
 const MAX_PAYLOAD = 32 * 1024;
 
-/** What a stream uses of its tunnel. */
+/** The parts of a tunnel that a stream uses. */
 export interface StreamTunnel {
   readonly memory: SessionMemory;
   /** `done` is called when the agent has taken the bytes as far as HTTP/2 goes. */
@@ -47,7 +47,7 @@ export class AgentStream extends Duplex implements Reclaimable {
   #isReadPending = false;
 
   constructor(connectID: bigint, tunnel: StreamTunnel) {
-    // What arrives is kept in `ReadBuffer`, which counts it.
+    // Bytes that arrive are kept in `ReadBuffer`, which counts them.
     super({ readableHighWaterMark: 0, writableHighWaterMark: WRITE_HIGH_WATER_MARK });
     this.connectID = connectID;
     this.#tunnel = tunnel;

@@ -8,7 +8,7 @@ import type { AgentStream } from "./agent-stream.ts";
 /** A dial that has no answer after this time, ms, asks whether the agent reads its packets at all. */
 const ASK_AFTER_MS = 300;
 
-/** What a dial uses of its tunnel. */
+/** The parts of a tunnel that a dial uses. */
 interface DiallingTunnel {
   readonly agent: { readonly agentId: string };
   /** Resolves when the agent has read all packets that were sent before. */

@@ -7,7 +7,7 @@ import { PRESSURE } from "../../shared/limits/memory-account.ts";
 import { callerOf, pki, start, type TestServer, within } from "../testing/server.ts";
 import { StockAgent } from "./testing/stock-agent.ts";
 
-// What one connection of an agent does to its others.
+// Effects of one connection of a konnectivity-agent on its others.
 
 const CHUNK = Buffer.alloc(64 * 1024, "x");
 
@@ -76,7 +76,7 @@ test("where a cluster may hold nothing more, its connection that holds most ends
   const memory = server.tunnels.clusters.get("default")?.memory ?? assert.fail();
   Object.defineProperty(memory, "pressure", { value: PRESSURE.full });
   for (let chunks = 0; chunks < 8; chunks++) send(small);
-  // What comes after the end of the large one may end the small one, too: here it is full for ever.
+  // Bytes after the end of the large connection may end the small one, too: here it stays full.
   await until(() => server.lines.some(({ outcome }) => outcome === "stalled"));
   assert.equal(server.lines.find(({ outcome }) => outcome !== undefined)?.["agent"], "stock");
   for (const agent of [large, small]) agent.leave();
@@ -133,7 +133,7 @@ test("an agent that does not read a dial in time is passed over, and one that ha
   frozen.call.pause();
   for (let times = 0; times < 4; times++) await echoes(await connected(server));
   assert.equal(other.targets.size, 4);
-  // One that reads and dials for long is waited for.
+  // The server waits for an agent that reads and dials slowly.
   frozen.leave();
   other.onDial = (address, random) => void setTimeout(() => other.accept(address, random), 1_200);
   await echoes(await connected(server));

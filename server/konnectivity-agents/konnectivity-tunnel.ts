@@ -35,7 +35,7 @@ interface TunnelBounds {
   readonly maxStreams: number;
   /** Interval of pings, ms. */
   readonly keepaliveMs: number;
-  /** What its streams may hold together, bytes. */
+  /** Bytes that its streams may hold together. */
   readonly budget: number;
   readonly memory: MemoryShare;
 }

@@ -38,7 +38,7 @@ const BY_CLOSE_CODE: Readonly<Record<number, GrpcStatus>> = {
   [CloseCode.draining]: "unavailable",
 };
 
-/** What the agent is told. A fault of this server is in its log alone. */
+/** The status and the sentence for the agent. A fault of this server is only in its own log. */
 export function statusOf(error: unknown): { readonly status: GrpcStatus; readonly sentence: string } {
   if (error instanceof LinkRefused) {
     return { status: BY_CLOSE_CODE[error.closeCode ?? 0] ?? "internal", sentence: error.reason };

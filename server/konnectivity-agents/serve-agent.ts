@@ -31,7 +31,7 @@ const METHOD = "/AgentService/Connect";
 /** A refusal names so many CAs of a bundle. */
 const MAX_NAMES = 3;
 
-/** What a konnectivity-agent says of itself in the metadata of its call. */
+/** The facts about itself that a konnectivity-agent puts into the metadata of its call. */
 interface Metadata {
   readonly agentId: string;
   readonly identifiers: AgentIdentifiers;

@@ -7,7 +7,7 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import { pki, start, type TestServer } from "../testing/server.ts";
 import { StockAgent } from "./testing/stock-agent.ts";
 
-// What a hostile peer may do with an HTTP/2 session at the agents' port.
+// Attacks of a hostile peer with an HTTP/2 session at the agents' port.
 
 const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
 const [SETTINGS, PING, CONTINUATION, HEADERS] = [4, 6, 9, 1] as const;

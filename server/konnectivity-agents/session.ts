@@ -10,7 +10,7 @@ const MAX_CALLS = 2;
 /** Headers of an agent's call: grpc-go sends about ten. Their size is bounded by nghttp2 before its peer's ACK. */
 const MAX_HEADERS = 64;
 const MAX_SETTINGS = 32;
-/** What an agent may send before it is authenticated, bytes (RFC 9113 §6.9.2). */
+/** Bytes that an agent may send before it is authenticated (RFC 9113 §6.9.2). */
 const FIRST_WINDOW = 65_535;
 /** grpc-go measures the bandwidth by a ping in each round trip while it receives, nearly 1,000 a second at home. */
 const EMPTY_FRAMES = { burst: 5_000, perSecond: 2_000 };

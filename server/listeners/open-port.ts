@@ -29,7 +29,7 @@ interface Port extends ListenAddress {
   readonly pacedClose?: PacedClose;
 }
 
-/** One of these ports over TLS. */
+/** A port over TLS. */
 interface TlsPort<Host extends VirtualHost> extends Port {
   readonly name: "callers" | "http" | "agents" | "peers";
   readonly hosts: VirtualHosts<Host>;

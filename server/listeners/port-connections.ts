@@ -54,8 +54,8 @@ export interface PortConnectionsOptions {
   /** How long a connection may take until its request has come, ms. */
   readonly deadlineMs: number;
   /**
-   * Connections of this port whose request has not come. One more drops the oldest of the network that has the most of
-   * them: real clients take milliseconds.
+   * Maximum number of connections of this port whose request has not come. A further one drops the oldest of the
+   * network that has the most of them: real clients take milliseconds.
    */
   readonly maxWaiting: number;
   /** The waiting connections of all TCP ports together, which have a bound of their own. Absent for a unix socket. */

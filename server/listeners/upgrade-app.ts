@@ -12,8 +12,8 @@ const NO_HEAD = Buffer.alloc(0);
 
 /**
  * The fastify application of a port whose requests become WebSockets. It does not listen: its requests come from
- * `requestsTo`. What a hook throws is the only kind of refusal, and `refuse` answers it on the connection. The port
- * ends its connections itself, and does not close the application, which would end all WebSockets at once.
+ * `requestsTo`. An error that a hook throws is the only kind of refusal, and `refuse` answers it on the connection. The
+ * port ends its connections itself, and does not close the application, which would end all WebSockets at once.
  *
  * ```
  *  onRequest hooks of the port ─▶ preHandler hooks of its route ─▶ upgrade ─▶ wsHandler

@@ -8,7 +8,7 @@ export interface DestinationEnd {
   readonly bytesDown?: number;
 }
 
-/** What agents have asked of destinations of the control plane. */
+/** Counters of the streams that agents open to destinations of the control plane. */
 export class DestinationMetrics {
   readonly #ended: LabelledMetric;
   readonly #bytes: LabelledMetric;

@@ -7,7 +7,7 @@ export interface CarriedConnections {
   readonly fromPeers: number;
 }
 
-/** What is counted between servers. */
+/** Counters of the traffic between servers. */
 export class HopMetrics {
   readonly #opened: LabelledMetric;
   readonly #served: LabelledMetric;

@@ -62,7 +62,7 @@ type CountedConnects = "openConnects" | "establishedConnects" | "pendingConnects
 /** The names of Konnectivity's metrics begin with this. */
 export const KONNECTIVITY = "konnectivity_network_proxy_server";
 
-/** What there is now, with Konnectivity's names as aliases: read when metrics are scraped. */
+/** Current numbers, with Konnectivity's names as aliases: read when metrics are scraped. */
 export class LiveMetrics {
   // These are counted beside the clusters, since what a removed cluster has open is still there.
   readonly connects = new NumberMetric();

@@ -52,7 +52,7 @@ export class ServerMetrics {
   /** Without the metrics that name clusters or routes. */
   readonly withoutNames: Registry;
   readonly links: LinkMetrics;
-  /** What there is now: CONNECTs, tunnels, streams. */
+  /** Current numbers of CONNECTs, tunnels and streams. */
   readonly live: LiveMetrics;
   readonly hops: HopMetrics;
   readonly destinations: DestinationMetrics;

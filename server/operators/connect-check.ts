@@ -88,7 +88,7 @@ export async function checkConnect(
   return { cluster, target, outcome, sentence, steps };
 }
 
-/** Whoever may reach the admin port may ask: the trail knows nobody by name. */
+/** Writes the check into the audit trail, without a name: everybody who reaches the admin port may ask. */
 function audit(
   facts: Omit<AuditedFacts, "kind" | "by" | "connection">,
   refusal: CulvertError | undefined,

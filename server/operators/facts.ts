@@ -2,7 +2,7 @@ import type { ConnectCheck } from "./connect-check.ts";
 import type { shownCluster, shownTunnel } from "./shown.ts";
 import type { ShownHistory } from "./traffic-history.ts";
 
-// What the page at `/ui/` gets: facts by their keys. Its code (ui/) imports these types.
+// Facts by their keys, for the page at `/ui/`. The page's code (ui/) imports these types.
 
 /** The state of a cluster, the worst first. */
 export const CLUSTER_STATES = [

@@ -10,13 +10,13 @@ const PAUSE_MS = 1;
 /** Stands for a fact that was not looked at this time. */
 export const AS_BEFORE = Symbol("as before");
 
-/** What a feed tells: facts by key. Those that are not there any more are gone. */
+/** The facts of a feed by key. A key that is missing in the next answer is gone. */
 type FactSource = Iterable<readonly [key: string, fact: unknown]>;
 
 export interface FeedSource {
-  /** What all readers see. */
+  /** Facts for all readers. */
   all(): FactSource;
-  /** What readers of this cluster see beside that. */
+  /** Further facts for readers of this cluster. */
   ofCluster(name: string): FactSource;
   /** The last reader has gone. */
   stop(): void;

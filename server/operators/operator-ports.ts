@@ -157,7 +157,7 @@ export class OperatorPorts {
     return [...this.#faultsBeside(), ...[...(clusters?.all() ?? [])].flatMap((runtime) => runtime.problems())];
   }
 
-  /** Those of documents that are not served, or not all of them. */
+  /** Faults of documents that are not served, or only in part. */
   #faultsBeside(): string[] {
     const { store, clusters } = this.#view.served;
     if (store === undefined) return [];

@@ -25,7 +25,7 @@ const summarySchema = z.object({
   /** Agents by cluster, of those that have some. */
   agentsOf: z.record(z.string(), z.number()),
 });
-/** What a server tells the pages of the others, at `/ui/summary`. */
+/** The facts that a server gives to the pages of the others, at `/ui/summary`. */
 export type Summary = z.infer<typeof summarySchema>;
 
 /** The other servers of `--admin-peers`, asked while somebody looks at the page. */
@@ -41,7 +41,7 @@ export class OtherPages {
     this.#targets = addresses.map((address) => ({ address, target: parseTarget(address) }));
   }
 
-  /** What they have said last. The next answers come later. */
+  /** The last answers of the other servers. The next ones come later. */
   facts(now = performance.now()): OtherServerFact[] {
     if (now - this.#askedAt >= EVERY_MS) {
       this.#askedAt = now;

@@ -6,7 +6,7 @@ import { Feed } from "./feed.ts";
 import { PageFacts, type PageSource } from "./page-facts.ts";
 import { pageFiles } from "./page-files.ts";
 
-/** What answers under `/ui/`. It is loaded with the first request there. */
+/** Creates the handlers under `/ui/`. This file is loaded with the first request there. */
 export async function createPage(source: PageSource): Promise<Ui> {
   const facts = new PageFacts(source);
   const feed = new Feed(facts);

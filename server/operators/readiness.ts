@@ -17,7 +17,7 @@ export interface ServerCondition {
   readonly ends: readonly string[];
   /** Why some clusters are not served as their documents say; absent: the flags are the one cluster. */
   readonly clusters?: readonly string[] | undefined;
-  /** What is unusual about the configuration. */
+  /** Warnings about an unusual configuration. */
   readonly warnings: readonly string[];
   readonly files: readonly Check[];
   readonly draining: boolean;
@@ -29,7 +29,7 @@ export interface ServerCondition {
   /** Clusters whose tokens an API server verifies. */
   readonly tokenReviews: readonly TokenReviewState[];
   readonly readyNeedsTokenReview: boolean;
-  /** What counts the servers; absent: nothing does. */
+  /** The count of servers; absent: nothing counts them. */
   readonly replicas?: ReplicaState | undefined;
 }
 

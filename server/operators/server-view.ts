@@ -9,7 +9,7 @@ type ListenerState = ServerCondition["listeners"][number];
 
 /** The parts of a server that operators see, beside its context. */
 export interface ServerView {
-  /** What is served: `undefined` in each field before the clusters are read. */
+  /** The parts that serve clusters: `undefined` in each field before the clusters are read. */
   readonly served: {
     readonly store: ClusterStore | undefined;
     readonly flags: FlagTls | undefined;
@@ -24,6 +24,6 @@ export interface ServerView {
   readonly others: {
     readonly peers: { checks(): Check[]; expiring(): Iterable<Expiring>; readonly canAsk: boolean } | undefined;
   };
-  /** What counts the servers, if anything does. */
+  /** The count of servers, if anything counts them. */
   replicas(): Omit<ReplicaState, "servers"> | undefined;
 }

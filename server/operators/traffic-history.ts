@@ -64,7 +64,7 @@ function totalsOf({ figures }: ClusterRuntime) {
   return { carried: figures.carried, failed: figures.connects - (figures.outcomes.get("ok") ?? 0), limitHits };
 }
 
-/** What each cluster has carried and refused lately, whether anybody looks or not. */
+/** Recent traffic and refusals of each cluster, recorded whether or not anybody looks. */
 export class TrafficHistory {
   readonly #clusters: () => Iterable<ClusterRuntime>;
   #samples = new Map<string, ClusterSamples>();

@@ -77,7 +77,7 @@ export function resolvePeers(draft: Draft<typeof peerRows & IdRow>): void {
   checkPair(draft, ["--directory-cert", values.directoryCert], ["--directory-key", values.directoryKey]);
 }
 
-/** What is wrong with `--peer-address`, which every other server dials. */
+/** The fault of `--peer-address`, which every other server dials. */
 function objectionTo(peerAddress: string): string | undefined {
   if (peerAddress === "") {
     return "--directory needs --peer-address: where other servers reach this one, such as the address of its pod.";
@@ -94,7 +94,7 @@ function objectionTo(peerAddress: string): string | undefined {
   } catch (error) {
     return `--peer-address ${peerAddress} can be dialled by nobody: ${(error as Error).message}.`;
   }
-  // What is bound is not what is dialled: there each of the others would reach itself.
+  // An address to listen on is no address to dial: each of the others would reach itself there.
   if (/^(?:0\.0\.0\.0|[:0]+)$/.test(host)) {
     return `--peer-address ${peerAddress} stands for all addresses of a host: name the one where other servers reach this one.`;
   }

@@ -15,7 +15,7 @@ import { type PeerJudge, PeerWatch } from "./peer-trust.ts";
 
 /** The server that has opened a stream here; one object for each link. */
 export interface FromPeer {
-  /** What the server says of itself: it must not use up the places of another. */
+  /** The id that the peer announces: it must not use up the places of another server. */
   readonly serverId: string;
   readonly remote: string;
   /** Its certificate when the link began. */

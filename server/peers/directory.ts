@@ -7,7 +7,7 @@ export interface Location {
   readonly address: string;
 }
 
-/** What is asked for: a server that has agents of this cluster, or the server with this id. */
+/** A question to the directory: a server that has agents of this cluster, or the server with this id. */
 export type DirectoryQuestion = { readonly cluster: string } | { readonly server: string };
 
 /**
@@ -16,13 +16,13 @@ export type DirectoryQuestion = { readonly cluster: string } | { readonly server
  */
 export type DirectoryAnswer = Location | "silent" | "busy" | undefined;
 
-/** What the directory can do now. */
+/** The directory's present state. */
 export interface DirectoryState {
   /** Whether other servers can be asked. */
   readonly canAsk: boolean;
   /** Whether it is connected, and to what, for operators. */
   readonly detail: string;
-  /** What hinders it although it is connected, in sentences for operators. */
+  /** Faults of a directory that is connected, in sentences for operators. */
   readonly faults: readonly string[];
   /** Why an agent may be at another server that was not found: the end of a sentence for callers. */
   readonly trouble: string | undefined;
@@ -63,7 +63,7 @@ const MAX_QUESTIONS = 1_024;
 /** Locations that are remembered; one more forgets the oldest. There is at most one for each cluster that is served. */
 export const MAX_CACHED = 20_000;
 
-/** What the directory has said last of a cluster. */
+/** The directory's last answer about a cluster. */
 interface LastAnswer {
   readonly location: Location;
   /** Until then it is used without a question, ms of `performance.now()`. */
@@ -73,8 +73,8 @@ interface LastAnswer {
 }
 
 /**
- * What the directory has said lately: CONNECTs of one cluster ask once every few seconds, and one at a time. The links
- * of a server that is gone are asked for by all its agents.
+ * The directory's recent answers: CONNECTs of one cluster ask once every few seconds, and one at a time. The links of a
+ * server that is gone are asked for by all its agents.
  *
  * Where the directory cannot be asked, or nobody who could answer does, the last answer is used however old it is: a
  * server that has the agents no more says so, and one that is no peer is left at once (decision 0048).

@@ -265,7 +265,7 @@ function parseAnswer(data: Uint8Array): Location | undefined {
   }
 }
 
-/** What the permission is for, and what has to be allowed. */
+/** The purpose of each permission, and the subject that has to be allowed. */
 const ALLOW = {
   "publish question": "allow culvert.v1.>",
   "publish answer": "allow answers (allow_responses)",
@@ -278,7 +278,7 @@ type RefusedKind = keyof typeof ALLOW;
 /** Without these no other server can be asked. */
 const FOR_ASKING: readonly RefusedKind[] = ["publish question", "subscription answer"];
 
-/** What NATS refuses on the present connection: the last subject of each kind. */
+/** Subjects that NATS refuses on the present connection: the last one of each kind. */
 class NatsRefusals {
   readonly #subjects = new Map<RefusedKind, string>();
 

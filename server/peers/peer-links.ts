@@ -145,7 +145,7 @@ export class PeerLinks {
   }
 }
 
-/** Why a dial to a peer has failed. What is said of the certificate of an agent's server has other options in it. */
+/** Why a dial to a peer has failed. The sentences for an agent's server name other options. */
 function whyUnreached(error: Error): string {
   if (!(error instanceof DialFault)) return error.message;
   const { by, validFrom, validTo } = error.facts;

@@ -109,7 +109,7 @@ interface PeerOpenOptions {
    * it is alive, and its ACK waits behind them.
    */
   readonly ackTimeoutMs: number;
-  /** Who pays for what the stream holds here, if not the account of links to peers. */
+  /** The account for the memory of the stream; absent: the account of links to peers. */
   readonly memory?: MemoryAccount;
   /** The peer has taken the stream. */
   onAcknowledged?: (() => void) | undefined;

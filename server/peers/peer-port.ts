@@ -29,7 +29,7 @@ import { AcceptedPeer, type FromPeer, makeRoom } from "./accepted-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
-/** What the port needs of the rest of a server. */
+/** The parts of a server that the port uses. */
 interface PeerPortSurroundings {
   readonly waiting: WaitingConnections;
   readonly trust: PeerTrust;

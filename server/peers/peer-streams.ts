@@ -118,8 +118,8 @@ function countCarried(stream: Stream, from: FromPeer): void {
 }
 
 /**
- * Reads the certificates after the head. Throws a `CulvertError` if they are longer than those of an agent may be. What
- * comes after them before the answer is a violation: the stream is reset, as it is when they do not come.
+ * Reads the certificates after the head. Throws a `CulvertError` if they are longer than those of an agent may be.
+ * Bytes after them before the answer are a violation: the stream is reset, as it is when they do not come.
  */
 function readChain(stream: Stream, { chain }: CarrierRequest, onChain: (chain: readonly Buffer[]) => void): void {
   const length = chain.reduce((sum, each) => sum + each, 0);

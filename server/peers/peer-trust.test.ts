@@ -75,7 +75,7 @@ test("a link that has ended is watched no longer", (t) => {
 
 const DAY = 86_400_000;
 
-/** What `culvert status` shows behind `!`. */
+/** The problems that `culvert status` shows behind `!`. */
 async function problemsOf(server: Awaited<ReturnType<Fleet["start"]>>): Promise<string[]> {
   const { text } = await fetchText(server.addresses.admin?.port, "/status");
   return JSON.parse(text).problems;

@@ -80,7 +80,7 @@ export class PeerTrust {
     return trust.lists.length > 0 && trust.status(chain) === "revoked";
   }
 
-  /** What this server would object to in a certificate of another one, apart from its dates: CA, CRL, role, usage. */
+  /** Objections of this server to a certificate of another one, apart from its dates: CA, CRL, role, usage. */
   objectionsTo({ cert }: ServerTls): string[] {
     const chain = certificates(cert);
     const [leaf] = chain;

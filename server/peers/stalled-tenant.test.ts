@@ -7,7 +7,7 @@ import { askAs, fleetOf, held } from "./testing/tenant-fleet.ts";
 
 const KIB = 1024;
 const STREAMS = 200;
-/** What a stream whose reader has stopped holds at one end, at least: half of its first window. */
+/** Bytes that a stream with a stopped reader holds at one end at least: half of its first window. */
 const LEAST = 32 * KIB;
 /** More than the windows of both tunnels and the splices between take. */
 const SENT = Buffer.alloc(512 * KIB);
@@ -57,7 +57,7 @@ test("200 stalled connections of one cluster over another server delay none of a
     stalled.push(socket);
   }
   for (const server of [near, far]) await until(async () => (await held(server, blue.name)) >= STREAMS * LEAST);
-  // What stands still has arrived: the links between the servers keep nothing of it for sending it again.
+  // Stalled bytes have arrived: the links between the servers keep none of them for sending them again.
   for (const server of [near, far]) await until(async () => (await held(server, "(peers)")) < LEAST);
   const beside = await echoMs(hop.socket, direct.socket);
   const next = await askAs(near, green);

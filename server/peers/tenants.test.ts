@@ -57,7 +57,7 @@ test("a target that only the server with the agent denies is refused there, and 
 });
 
 const KIB = 1024;
-/** What a stream whose reader has stopped holds at one end, at least: half of its first window. */
+/** Bytes that a stream with a stopped reader holds at one end at least: half of its first window. */
 const LEAST = 32 * KIB;
 const STREAMS = 4;
 /** More than the sockets of a caller take. */

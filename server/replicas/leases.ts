@@ -164,7 +164,7 @@ export const Lease = z.object({
 });
 export type Lease = z.infer<typeof Lease>;
 
-/** What is known of one lease. Times are those of `performance.now()`, ms. */
+/** The facts of one lease. Times are those of `performance.now()`, ms. */
 interface Watched {
   readonly version: string;
   readonly durationMs: number;

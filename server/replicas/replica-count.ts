@@ -41,7 +41,7 @@ export function startReplicaCount(
  * when it ends.
  */
 export abstract class ReplicaCount {
-  /** What is counted, for operators. */
+  /** The objects that are counted, for operators. */
   readonly source: string;
   readonly #setCount: SetCount;
   readonly #log: Logger;

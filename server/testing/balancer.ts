@@ -6,7 +6,7 @@ import { Authority } from "../../shared/pki/certificates.ts";
 /** A balancer that ends TLS under a CA of its own, and passes on in clear what it reads. */
 export class Balancer implements AsyncDisposable {
   readonly authority: Authority;
-  /** What it says in front of each connection. */
+  /** The PROXY header in front of each connection. */
   header: Buffer | undefined;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();

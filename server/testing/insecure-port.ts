@@ -17,7 +17,7 @@ const issuers = new Map<string, Issuer>();
 
 const audienceOf = (name: string): string => `culvert-${name}`;
 
-/** What a document says of them. */
+/** The tokens in a document. */
 export function tokensOf(name: string) {
   const audience = audienceOf(name);
   return { token: { jwt: { issuer: ISSUER, audience, jwks: `${name}.jwks`, subjects: [SUBJECT, OTHER] } } };

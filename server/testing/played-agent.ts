@@ -5,7 +5,7 @@ import { Link } from "../../shared/link/link.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 
-/** What becomes of each stream, before ACK and head. */
+/** The agent's reaction to each stream, before ACK and head. */
 export type TakesStream = (stream: Stream, agent: PlayedAgent) => unknown;
 
 /** An agent that a test plays, for one connection: the real handshake over real TLS, then whatever the test says. */

@@ -54,7 +54,7 @@ export class ResumingAgent {
     return new ResumingAgent(server, await dial(server, hello, by));
   }
 
-  /** What an honest hello would say now, unless it names another link or offset; `key`: what it is proved by. */
+  /** The resume of an honest hello now, unless it names another link or offset; `key`: the key of its proof. */
   words(change: { link?: string; received?: number } = {}, key = this.key): Resume {
     return key.prove({ link: this.link.id, received: this.link.received, ...change });
   }

@@ -79,7 +79,7 @@ export async function start(
 export type TestServer = Awaited<ReturnType<typeof start>>;
 
 export type TestAgent = PlayedAgent & {
-  /** What it does with a stream that it has taken; by default the target is there, and echoes. */
+  /** The agent's reaction to a stream that it has taken; by default the target is there, and echoes. */
   answer: (stream: Stream) => Promise<void>;
 };
 
@@ -159,7 +159,7 @@ export async function callerOf(server: Server, by?: CertificateAndKey): Promise<
   return socket;
 }
 
-/** What arrives, each read apart. */
+/** The chunks that arrive, each read on its own. */
 export function collect(socket: Readable): string[] {
   const reads: string[] = [];
   socket.on("data", (chunk: Buffer) => reads.push(chunk.toString("latin1")));

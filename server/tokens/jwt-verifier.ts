@@ -102,7 +102,7 @@ export class JwtVerifier implements TokenVerifier {
   }
 }
 
-/** What is wrong with a claim that `refuseUnverified` has not seen. */
+/** The fault of a claim that `refuseUnverified` has not seen. */
 function badClaim({ claim }: errors.JWTClaimValidationFailed): string {
   if (claim === "nbf") return "the token is not valid yet: check both clocks";
   if (claim === "sub") return "the token names nobody (sub)";

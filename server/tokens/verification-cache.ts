@@ -9,7 +9,7 @@ interface VerificationCacheOptions {
   /** Maximum number of good results, and of refusals; one more drops the oldest of its kind. */
   readonly maxKept?: number;
   /**
-   * Maximum number of tokens of peers that are verified at once. One more drops the oldest of the network that has
+   * Maximum number of tokens of peers that are verified at once. A further one drops the oldest of the network that has
    * most, whose peer is asked to come back. Tokens of open tunnels do not count.
    */
   readonly maxPending?: number;

@@ -66,7 +66,7 @@ export function expiredAt(end: Date): string {
   return `the token expired at ${when}: the agent's token file holds an old one, or a clock is wrong`;
 }
 
-/** What a token needs before it is verified. */
+/** The claims that a token needs before it is verified. */
 interface RequiredClaims {
   /** The refusal of a text that is no JWT. */
   readonly noJwt: string;
@@ -126,7 +126,7 @@ export function notPermitted({ subject, namespace, serviceAccount }: TokenIdenti
   return `service account ${printable(`${namespace}/${serviceAccount}`, 120)} is not permitted here`;
 }
 
-/** What holds a slot. */
+/** The holder of a slot. */
 interface SlotHolder {
   /** Where the token came from (`networkOf`). */
   readonly network: string;

@@ -62,7 +62,10 @@ export class HelloPlaces {
     this.#count(socket);
   }
 
-  /** The hello of a connection is accepted, or the connection has ended. One that is closing keeps its place. */
+  /**
+   * Frees the place of a connection whose hello is accepted, or that has ended. A connection that is closing keeps its
+   * place.
+   */
   leave(socket: Duplex): void {
     if (!this.#closing.has(socket)) this.#forget(socket);
   }

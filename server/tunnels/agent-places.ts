@@ -170,7 +170,7 @@ export class AgentPlaces {
     }
     void tunnel.close(MAX_TIMER_MS); // its streams go on to their end
     this.#replaced.add(holder);
-    // Those of an agent that is killed again and again would pile up.
+    // Replaced tunnels of an agent that is killed repeatedly would pile up.
     if (this.#replaced.size > this.#cluster.maxAgents) this.#endOneReplaced();
   }
 

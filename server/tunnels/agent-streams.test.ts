@@ -44,7 +44,7 @@ function agentOf(features: readonly string[] = [], kinds: readonly AgentStreamKi
   const agent = new Session("client", new DuplexTransport(far), none);
   return {
     server,
-    /** What the server has ended the session for. */
+    /** The reason for which the server has ended the session. */
     get ended() {
       return ended;
     },

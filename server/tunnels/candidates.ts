@@ -17,7 +17,7 @@ export interface Choice {
 export interface Candidates {
   /** The tunnel for the next stream, other than `except`. */
   pick(except?: Tunnel): Tunnel | undefined;
-  /** One that accepts streams as soon as its link has a new carrier. */
+  /** A tunnel that accepts streams as soon as its link has a new carrier. */
   readonly expected: Tunnel | undefined;
   /** Only agents that claim the target may be asked, here and at other servers: identifiers are strict. */
   readonly onlyClaimed: boolean;

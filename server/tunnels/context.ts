@@ -14,8 +14,8 @@ import { Links } from "./links.ts";
 import type { PeerFinder } from "./peer-finder.ts";
 
 /**
- * The parts of a server of which each process has one. Functions and classes take it whole. What belongs to a cluster
- * or to a port is an argument of its own.
+ * The parts of a server of which each process has one. Functions and classes take it whole. Parts of a cluster or of a
+ * port are arguments of their own.
  */
 export interface ServerContext {
   readonly options: ServerOptions;
@@ -72,7 +72,7 @@ export interface ServedCluster {
   requireDestination(target: Target): void;
 }
 
-/** What the composition of a server says of it at any moment. */
+/** Facts that the composition of a server has at any moment. */
 type LiveFacts = Pick<
   ServerContext,
   "audit" | "clusters" | "draining" | "leadsBack" | "listeners" | "peers" | "tracing"

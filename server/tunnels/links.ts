@@ -139,7 +139,7 @@ function requireOwner({ owner }: ResumableLink, { agentId, instance, identity }:
 
 // ── links of other servers ──────────────────────────────────────────────────────────────────────────────────────────
 
-/** What the owner of a link learns of a connection of an agent that another server carries there, beside its bytes. */
+/** Facts about an agent's connection that another server passes on to the owner of its link, beside the bytes. */
 export interface CarriedFacts {
   readonly cluster: string;
   /** The agent's address, or its proxy's. */

@@ -34,7 +34,7 @@ export function isHop(way: Tunnel | ServerHop): way is ServerHop {
   return "serverId" in way;
 }
 
-/** What is looked for, and where: the same for each tunnel and server that is asked. */
+/** The search for a stream: the same for each tunnel and server that is asked. */
 interface StreamSearch {
   readonly target: Target;
   readonly cluster: ClusterTunnels;
@@ -181,7 +181,7 @@ function unlessCallerGone(before: unknown): (error: unknown) => never {
 /** Whether another agent, or another server, may be asked: no byte of the caller was sent. */
 function mayTryAnother(error: unknown, way: Tunnel | ServerHop): error is CulvertError {
   if (!(error instanceof CulvertError)) return false;
-  // What the directory said is not true any more: the agents of the cluster are elsewhere now.
+  // The directory's answer is out of date: the agents of the cluster are elsewhere now.
   const isStale = isHop(way) && (error.code === "no_agent" || error.code === "unknown_cluster");
   return error.retryable || isStale;
 }

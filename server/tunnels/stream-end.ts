@@ -22,7 +22,7 @@ export function hopResetCode(end: HopEnd | undefined): number {
   return end === undefined ? 0 : CODES[end];
 }
 
-/** What another server has said when it reset this stream. */
+/** The reason that another server gave when it reset this stream. */
 export function hopEndOf(stream: Duplex): HopEnd | undefined {
   if (!(stream instanceof Stream)) return undefined;
   const { resetCode } = stream;

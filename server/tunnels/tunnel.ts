@@ -23,7 +23,7 @@ export interface ConnectedAgent {
   readonly probe: boolean;
   /** The proxy that its first connection went through, as it says. */
   readonly proxy?: string | undefined;
-  /** What it says that it serves, in canonical forms. */
+  /** The identifiers that its agent announces, in canonical forms. */
   readonly identifiers: AgentIdentifiers;
 }
 
@@ -34,7 +34,7 @@ export function partyOf({ peer, identity }: Pick<ConnectedAgent, "peer" | "ident
   return peer === undefined ? { subject: identity.slice(SUBJECT.length) } : { peer };
 }
 
-/** What agents speak: culvert's own protocol, or that of Konnectivity's agents. */
+/** The protocol of an agent: culvert's own, or that of Konnectivity's agents. */
 export type AgentProtocol = "culvert" | "konnectivity";
 
 /** How long the answer to a ping is waited for, ms; later requests send another ping. */
@@ -82,7 +82,7 @@ export interface Tunnel extends Pickable {
   readonly rttMs: number;
   /** The agent is there, and takes no packets: those for one of its targets hold up all others. */
   readonly standsStill: boolean;
-  /** What is known of the line. */
+  /** The measured pace of the line. */
   readonly pace: LinkPace;
   /**
    * Asks the agent for `target`; resolves when the agent has answered that it is connected, and rejects with a

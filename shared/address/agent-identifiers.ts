@@ -5,8 +5,8 @@ import { dialledAddress, formatNetwork, parseCidr } from "./network.ts";
 import { canonicalServerName } from "./server-name.ts";
 
 /**
- * What an agent says it serves, as its hello has it: addresses, names, networks, and whether it takes what no other
- * agent serves. A server chooses agents by it (`--proxy-strategies`).
+ * The identifiers in an agent's hello: addresses, names and networks that it serves, and whether it takes targets that
+ * no other agent serves. A server chooses agents by them (`--proxy-strategies`).
  */
 export interface AgentIdentifiers {
   readonly ipv4?: readonly string[] | undefined;

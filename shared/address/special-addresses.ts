@@ -42,7 +42,9 @@ export interface ListeningAddress {
   readonly port: number;
 }
 
-/** Whether a dial leads to one of these listeners. One on all addresses is reached by each address of the machine. */
+/**
+ * Whether a dial reaches one of these listeners. A listener on all addresses is reached by each address of the machine.
+ */
 export function isOwnListener(
   listeners: readonly ListeningAddress[],
   address: SocketAddress,

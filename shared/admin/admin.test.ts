@@ -36,7 +36,7 @@ function dial(admin: Admin): Socket {
   return connect({ port: admin.address.port, host: "127.0.0.1" }).on("error", () => {});
 }
 
-/** What comes until the other side ends the connection, for what is written at once. */
+/** The bytes that come until the other side ends the connection, after `written` was sent at once. */
 async function exchange(admin: Admin, written: string | Buffer): Promise<string> {
   const socket = dial(admin);
   socket.write(written);

@@ -35,7 +35,7 @@ export interface Ui {
   file(request: IncomingMessage, response: ServerResponse): void;
   /** A stream of events, for as long as its reader takes them. */
   events(request: IncomingMessage, response: ServerResponse): void;
-  /** What other servers show of this one, as JSON. */
+  /** The facts that other servers show of this one, as JSON. */
   summary(): unknown;
   /** `asked`: the JSON that was posted. */
   check(asked: unknown, response: ServerResponse): void;
@@ -104,7 +104,7 @@ export async function pagesOf(options: PageOptions): Promise<FastifyInstance> {
   return pages;
 }
 
-/** What never becomes a request of fastify's is answered on its connection. */
+/** Answers bytes on their connection that never become a request of fastify's. */
 function answerOnSocket({ server }: FastifyInstance, { status }: PageOptions): void {
   server.prependListener("request", (request: IncomingMessage) => {
     const bodyBytes = Number(request.headers["content-length"] ?? 0);

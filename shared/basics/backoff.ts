@@ -32,8 +32,8 @@ const HEALTHY_LIFE_MS = 60_000;
 
 /**
  * A connection that lived for this time, ms, and was closed cleanly by its peer is no failure: peers restart one after
- * the other. One that was closed sooner is a failure, or a peer that accepts and closes at once would be dialled in a
- * loop.
+ * the other. A connection that was closed sooner is a failure, or a peer that accepts and closes at once would be
+ * dialled in a loop.
  */
 export const ORDERLY_LIFE_MS = 1_000;
 
@@ -41,8 +41,9 @@ export const ORDERLY_LIFE_MS = 1_000;
 const MAX_RETRY_AFTER_MS = 10 * 60_000;
 
 /**
- * The wait before attempt number `attempt` (0 is the first after a loss), ms: full jitter, so that a thousand agents
- * of a restarted server spread over the whole interval. What a server asks for in Retry-After or drain is added to it.
+ * The wait before attempt number `attempt` (0 is the first after a loss), ms: full jitter, so that a thousand agents of
+ * a restarted server spread over the whole interval. The wait that a server asks for in Retry-After or drain is added
+ * to it.
  */
 export function backoffMs(attempt: number, retryAfterMs = 0, options: Partial<BackoffOptions> = {}): number {
   const { baseMs, capMs, random } = { ...DEFAULT_BACKOFF, ...options };

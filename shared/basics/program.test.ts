@@ -7,7 +7,7 @@ import { folderOf } from "../documents/testing/files.ts";
 import { ROOT } from "../runtime/testing/project.ts";
 import { buildInfo } from "./program.ts";
 
-/** What scripts/revision.mjs leaves in the dist/ of a folder of its own. */
+/** The revision that scripts/revision.mjs leaves in the dist/ of a folder of its own. */
 function revisionIn(folder: string, env: NodeJS.ProcessEnv = {}): string | undefined {
   const { status, stderr } = spawnSync(process.execPath, [join(folder, "scripts/revision.mjs")], {
     env: { ...process.env, CULVERT_REVISION: "", ...env },

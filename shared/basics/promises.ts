@@ -5,7 +5,7 @@ export interface Deferred<T> {
   readonly reject: (reason: unknown) => void;
 }
 
-/** What `Promise.withResolvers` is from Node 22 on. */
+/** `Promise.withResolvers`, which Node has from version 22 on. */
 export function deferred<T = void>(): Deferred<T> {
   let resolve!: Deferred<T>["resolve"];
   let reject!: Deferred<T>["reject"];

@@ -88,7 +88,7 @@ export class TokenBuckets {
     return bucket;
   }
 
-  /** What was taken last is not used after all. */
+  /** Gives the last token of this key back, because it was not used. */
   giveBack(key: string): void {
     this.#buckets.get(key)?.charge(-1);
   }

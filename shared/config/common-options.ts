@@ -15,8 +15,7 @@ import {
 } from "./options.ts";
 import { formatSize } from "./values.ts";
 
-// What the tables of options have in common: rows, checks, and Konnectivity's flags. Both ends of a tunnel have the
-// same bounds.
+// Rows, checks and Konnectivity's flags that several option tables share. Both ends of a tunnel have the same bounds.
 
 export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 

@@ -20,11 +20,11 @@ import {
   tlsVersion,
 } from "./values.ts";
 
-/** What an option can have besides its default and its help. */
+/** Properties of an option besides its default and its help. */
 interface OptionExtras {
   /** Konnectivity's flag that sets this option too; often it has the same name. */
   readonly konnectivity?: `--${string}`;
-  /** One more environment variable, read when our own is not set. */
+  /** A second environment variable, read when our own is not set. */
   readonly environment?: string;
   /** Help shows it in place of a default that says nothing ("", 0, a generated value). */
   readonly defaultText?: string;
@@ -60,7 +60,7 @@ export type ValuesOf<R extends Rows> = { readonly [K in keyof R]: R[K] extends O
 export type OptionsOf<T extends { readonly options: Rows }> = ValuesOf<T["options"]>;
 
 /**
- * What a flag of Konnectivity without a row of its own does: nothing is lost, it is ignored for a reason, or it is
+ * The effect of a flag of Konnectivity without a row of its own: nothing is lost, it is ignored for a reason, or it is
  * refused.
  */
 export type ForeignFlagEffect = "harmless" | { readonly ignored: string } | { readonly refused: string };

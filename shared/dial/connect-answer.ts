@@ -113,7 +113,7 @@ export function keepsConnection(head: AnswerHead): boolean {
 /** Number of bytes of a body that are kept for messages. */
 const MAX_SHOWN_BYTES = 1_024;
 
-/** What comes next in the framing: bytes of the body, or a line. */
+/** The next part of the framing: bytes of the body, or a line. */
 type Expected =
   | { readonly kind: "bytes"; left: number; readonly chunked: boolean }
   | { readonly kind: "line"; readonly of: "size" | "chunk-end" | "trailer"; text: string }

@@ -138,7 +138,7 @@ export class TargetDial {
     this.#race = undefined;
   }
 
-  /** What has become of each address, where there are several. */
+  /** The result of each address, where there are several. */
   get #causes(): string {
     const causes = this.#race?.causes ?? "";
     return causes === "" ? "" : ` (${causes})`;

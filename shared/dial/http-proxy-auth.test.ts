@@ -25,7 +25,7 @@ test("Basic is answered on the connection that was kept, whatever the framing of
   }
 });
 
-/** What some proxies do until they see a password, which they never ask for. */
+/** Answers of proxies that want a password, and never ask for one. */
 const NOT_ASKING: Readonly<Record<string, (socket: Socket) => void>> = {
   "401": (socket) => socket.write("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"),
   "403": (socket) => socket.write("HTTP/1.1 403 Forbidden\r\nContent-Length: 4\r\n\r\npage"),

@@ -65,7 +65,7 @@ class ConnectAttempt {
   readonly #at: string;
   readonly #authority: string;
   readonly #authentication: Authentication;
-  /** What the attempt waits for, as the end of "took too long". */
+  /** The step that the attempt waits for, as the end of "took too long". */
   #step = "";
   /** Set by `#connect`; an abort may come before. */
   #connection!: ProxyConnection;

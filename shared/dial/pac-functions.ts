@@ -1,7 +1,7 @@
 import { isIPv4, isIPv6 } from "node:net";
 import { contains, parseCidr } from "../address/network.ts";
 
-/** What the functions of a script ask outside of their sandbox. They wait for the answer. */
+/** Questions that the functions of a script ask outside of their sandbox. They wait for the answer. */
 export interface PacSurroundings {
   /** The addresses of a name, in the order in which they are tried; none if it has none. */
   addressesOf(host: string): readonly string[];
@@ -14,8 +14,8 @@ export type PacValue = string | number | boolean | null | undefined;
 export type PacFunction = (...values: readonly PacValue[]) => PacValue;
 
 /**
- * The functions that browsers give to a PAC script, and those of Windows for IPv6, whose names end with `Ex`. What they
- * answer follows Chromium and Firefox, also where they cannot answer (docs/decisions/0047-pac-as-in-browsers.md).
+ * The functions that browsers give to a PAC script, and those of Windows for IPv6, whose names end with `Ex`. Their
+ * answers follow Chromium and Firefox, also where they cannot answer (docs/decisions/0047-pac-as-in-browsers.md).
  */
 export function pacFunctions(around: PacSurroundings): Readonly<Record<string, PacFunction>> {
   const ipv4Of = (host: string): string | undefined =>

@@ -4,7 +4,7 @@ import { evaluatePac } from "./pac-sandbox.ts";
 
 const HOST = "culvert.example.com";
 
-/** What scripts do with the functions of PAC, which give their answer at once in browsers. */
+/** Ways in which scripts use the functions of PAC, which give their answer at once in browsers. */
 const FORMS: readonly [title: string, body: string, answer: string][] = [
   ["a method of an address", 'return dnsResolve("localhost").substring(0, 4)', "127."],
   ["parts of this machine's address", 'return "" + myIpAddress().split(".").length', "4"],
@@ -56,7 +56,7 @@ for (const [title, body, answer] of FORMS) {
 
 const RIGHT = 'return "PROXY right:1"';
 
-/** What the whole of a script may look like. */
+/** Whole scripts. */
 const SCRIPTS: readonly [title: string, script: string, answer: string][] = [
   ["a function", `function FindProxyForURL(url, host) { ${RIGHT} }`, "PROXY right:1"],
   ["a variable", `var FindProxyForURL = function (url, host) { ${RIGHT} };`, "PROXY right:1"],

@@ -20,7 +20,7 @@ export interface PacTask {
   readonly answered: Int32Array;
 }
 
-/** What the thread sends. */
+/** A message of the thread. */
 export type PacMessage =
   | { readonly type: "ready" }
   | { readonly type: "question"; readonly about: PacSubject }
@@ -42,7 +42,7 @@ const MEMORY_SECTION = 5;
 const { script, url, host, answers, answered } = workerData as PacTask;
 const vm = await QuickJS.create({
   wasm: limitMemory(wasmOf("quickjs-wasi"), MEMORY_PAGES),
-  // What QuickJS itself would print.
+  // Output of QuickJS itself is dropped.
   wasi: () => ({ fd_write: () => 0 }),
 });
 const stringOf = vm.evalCode("String");

@@ -60,7 +60,7 @@ const SCHEMES = new Map<string, ProxyServer["scheme"]>([
   ["SOCKS5", "socks5h"],
 ]);
 
-/** What the routes of one script have in common. */
+/** The facts that the routes of one script share. */
 interface PacOrigin {
   readonly from: string;
   readonly isUnverified: boolean;

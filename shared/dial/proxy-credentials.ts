@@ -5,7 +5,7 @@ import { BoundedFile, FileTooLargeError, readFailure } from "../documents/read-b
 import type { ProxyCredentials } from "./auth/scheme.ts";
 import { CONTROL_CHARACTER, ProxyFileFault, RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 
-/** What a connection through a proxy sends if the proxy asks who we are. */
+/** The credentials for a proxy that asks who we are. */
 export interface ProxyLogin {
   /** The result is sent if the proxy asks for it. May reject with a `RouteFault`. */
   readonly credentials: () => Promise<ProxyCredentials | undefined>;
@@ -98,7 +98,7 @@ const MAX_REMEMBERED = 16;
 
 const REFUSED = "proxy_auth_refused";
 
-/** What an operator can do before the wait is over, by the source of the credentials. */
+/** The cure that ends the wait sooner, by the source of the credentials. */
 const CURES = {
   file: "a new one in --proxy-credentials-file is sent at once",
   url: "after a restart a new one in the proxy's URL is sent at once",
@@ -138,7 +138,7 @@ export class RefusedCredentials {
   }
 }
 
-/** What is known about one pair of user and password. */
+/** The facts about one pair of user and password. */
 class LoginRecord {
   /** The attempt that is sending them. It never rejects. */
   pending: Promise<void> | undefined;

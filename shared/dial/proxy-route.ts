@@ -25,7 +25,7 @@ export type ProxyRoute =
   | {
       readonly kind: "proxy";
       readonly proxy: ProxyServer;
-      /** What names the proxy, for the log: `--proxy`, `HTTPS_PROXY`, a PAC script. */
+      /** The setting that names the proxy, for the log: `--proxy`, `HTTPS_PROXY`, a PAC script. */
       readonly from: string;
       /**
        * A PAC script that was fetched without TLS names this proxy. Anybody on the path to the script's server may have
@@ -147,7 +147,7 @@ const BY_INFORMATION = [
   "timeout",
 ] as const;
 
-/** What prevents a connection through a proxy route: a label for metrics and the doctor. The message is for people. */
+/** The fault of a proxy route: a label for metrics and the doctor. The message is for people. */
 export type RouteFaultCode = (typeof BY_INFORMATION)[number];
 
 /** A proxy route gave no connection to its target. */

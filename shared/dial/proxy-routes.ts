@@ -28,9 +28,9 @@ export interface ProxyRoutesOptions {
 }
 
 export interface OpenRouteOptions extends Omit<ProxyOptions, keyof ProxyLogin | "tls"> {
-  /** Called when it is needed. What it throws is the fault of that route. */
+  /** Called when it is needed. An error that it throws is the fault of that route. */
   readonly tls?: (() => ProxyTls) | undefined;
-  /** What a direct route dials in place of the target, whose name chooses the route: one of its addresses. */
+  /** The address that a direct route dials in place of the target, whose name chooses the route. */
   readonly directTo?: Target | undefined;
   /** `--proxy-credentials-file`, for each proxy without credentials in its URL whose route is verified. */
   readonly credentials?: CredentialsFile | undefined;

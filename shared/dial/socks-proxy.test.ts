@@ -86,7 +86,7 @@ test("bytes behind the proxy's answer are kept, when they come in pieces of a by
     peer.end();
   });
   const socket = await open(proxy);
-  // Whoever takes the socket may do so later.
+  // The owner of the socket may take it later.
   await new Promise(setImmediate);
   assert.equal(await text(socket), "early bytes");
 });

@@ -6,7 +6,7 @@ import { type FileLog, FileWatcher, type Suspects, type WatchTiming } from "./fi
 import { FileTooLargeError, MAX_FILE_BYTES, readBounded, readFailure } from "./read-bounded.ts";
 import type { DocumentProblem, FileCandidate, Resolved } from "./resolve-conflicts.ts";
 
-/** What a file holds, together with the files that its documents name. */
+/** The contents of a file, and of the files that its documents name. */
 export interface FileContent<T> {
   readonly documents: readonly T[];
   /** Sentences, each with the path of a key. If there is one, the file is not used. */

@@ -36,7 +36,7 @@ export function recheckAllFiles(): void {
   for (const watcher of watchers) watcher.recheck();
 }
 
-/** What an owner reads. */
+/** The files that an owner reads. */
 interface OwnedFiles {
   /** The paths as they were given. */
   readonly given: readonly string[];

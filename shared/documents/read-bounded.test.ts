@@ -16,7 +16,7 @@ const READERS = {
   readBounded,
 } as const;
 
-/** What was read, or why nothing was. */
+/** The text that was read, or the reason why none was. */
 async function outcome(read: (typeof READERS)["readBounded"], path: string, maxBytes?: number): Promise<string> {
   try {
     return String(await read(path, maxBytes));

@@ -14,7 +14,7 @@ export interface Reservation {
   readonly shares?: string | undefined;
   /** The reservation in sentences, such as `agents.sni "blue.example"`. */
   readonly what: string;
-  /** What to do about a conflict. */
+  /** The advice for a conflict. */
   readonly cure: string;
 }
 
@@ -39,8 +39,8 @@ export interface Resolved<T> {
 
 /**
  * Decides which files can be in use together. The file is the unit: one that conflicts with another keeps its last
- * version. What is in use keeps its reservations until its file gives them up; of two files that want something new,
- * the first one gets it. `kind` is the word for a document in sentences, such as `cluster`.
+ * version. Documents in use keep their reservations until their file gives them up; of two files that want something
+ * new, the first one gets it. `kind` is the word for a document in sentences, such as `cluster`.
  *
  * Documents in use can conflict only if other things have changed what they reserve. They stay, and the file of the
  * second is a problem.

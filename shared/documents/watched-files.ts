@@ -96,8 +96,8 @@ export function watchFiles(
 }
 
 /**
- * Number of owners whose files are read at one time. One that hangs, as on a network disk that does not answer, holds
- * one of these places, and nobody else's files.
+ * Number of owners whose files are read at one time. A read that hangs, as on a network disk that does not answer,
+ * holds one of these places, and nobody else's files.
  */
 const MOST_CHECKS = 8;
 

@@ -13,10 +13,10 @@ import {
 } from "yaml";
 import { printable } from "../outcomes.ts";
 
-// What operators write in YAML: documents of clusters and routes, and the file of --config, for which this file is
-// loaded by import(). Scalars are the text that was written, as on the command line: `0660` is a mode, and `1e3` is no
-// number. The cost of any text is bounded: deep nesting is refused before the composer recurses (V8 may abort at the
-// end of the stack), keys are not compared in pairs, and aliases are not expanded.
+// Reads YAML of operators: documents of clusters and routes, and the file of --config, for which this file is loaded by
+// import(). Scalars are the text that was written, as on the command line: `0660` is a mode, and `1e3` is no number.
+// The cost of any text is bounded: deep nesting is refused before the composer recurses (V8 may abort at the end of the
+// stack), keys are not compared in pairs, and aliases are not expanded.
 
 export type PlainValue = string | readonly PlainValue[] | { readonly [key: string]: PlainValue };
 

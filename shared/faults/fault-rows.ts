@@ -1,8 +1,8 @@
 /** One row of the table of faults. The facts of the case replace `{by}`, `{names}`, `{validFrom}` and `{validTo}`. */
 export interface FaultRow {
-  /** What is at fault. */
+  /** The fault, as a sentence. */
   readonly says: string;
-  /** What to do next. `{option}` names the proxy or the script at fault, or else the server. */
+  /** The advice. `{option}` names the proxy or the script at fault, or else the server. */
   readonly next: string;
   /** Nothing changes before a person acts, and asking often does harm. Absent: the usual backoff. */
   readonly isSlow?: true;

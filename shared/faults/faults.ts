@@ -9,12 +9,12 @@ export type CaRelation =
   | "none_given"
   /** The CA of the server is none of those in `--ca-cert`. */
   | "another"
-  /** One of those has the name of its CA, and another key. */
+  /** A CA of ours has the name of the certificate's issuer, and another key. */
   | "same_name"
   /** The certificate is its own CA. */
   | "self_signed";
 
-/** What is known of a fault beside its code. */
+/** The facts of a fault beside its code. */
 export interface FaultFacts {
   /** The server's address, a proxy, an issuer or a file. */
   readonly by: string;

@@ -84,7 +84,7 @@ export function refusalText(status: number, headers: Readonly<Record<string, str
 }
 
 /**
- * What the peer did when a connection failed with this error, as a verb phrase: it closed or reset the connection.
+ * The peer's part in a connection that failed with this error, as a verb phrase: it closed or reset the connection.
  * Another error gives `undefined`.
  */
 export function peerAction({ code, syscall }: NodeJS.ErrnoException): string | undefined {

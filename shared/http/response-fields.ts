@@ -3,7 +3,7 @@ import { type CredentialFault, credentialFault, printable } from "../outcomes.ts
 const NAME = "culvert";
 const FIRST_MEMBER = new RegExp(`^\\s*${NAME}\\s*(?:[;,]|$)`);
 
-/** What `Proxy-Status` says beside the sentence: a type of RFC 9209 §2.3, and parameters of our own. */
+/** The fields of `Proxy-Status` beside the sentence: a type of RFC 9209 §2.3, and parameters of our own. */
 export interface ProxyStatus {
   readonly error: string;
   readonly fault?: CredentialFault | undefined;
@@ -55,7 +55,7 @@ export function ahead(ms: number): string {
   return `${duration(size)} ${ms > 0 ? "ahead of" : "behind"} the server's`;
 }
 
-/** What to say of the clocks where an answer with this Date (RFC 9110 §6.6.1) refuses us; "" where they agree. */
+/** The note about the clocks where an answer with this Date (RFC 9110 §6.6.1) refuses us; "" where they agree. */
 export function clockNote(date: string | undefined, now: number): string {
   const aheadMs = now - Date.parse(date ?? "");
   return Math.abs(aheadMs) > CLOCK_TOLERANCE_MS ? `; this machine's clock is ${ahead(aheadMs)}` : "";

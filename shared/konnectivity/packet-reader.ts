@@ -2,7 +2,7 @@ import { GrowingBytes } from "../basics/bytes.ts";
 import { DataHead, MAX_DATA_HEAD } from "./data.ts";
 import { type ControlPacket, decodePacket, FRAME_HEAD } from "./packet.ts";
 
-/** What grpc-go takes as well. No bytes are held for it: DATA is passed on as it arrives. */
+/** The limit of grpc-go. No bytes are held for it: DATA is passed on as it arrives. */
 const MAX_MESSAGE = 4 * 1024 * 1024;
 /** Longer packets than this are DATA. The text of an error is what is longest among the others. */
 const MAX_CONTROL_MESSAGE = 64 * 1024;

@@ -26,7 +26,7 @@ const WATCH_MARGIN_MS = 5_000;
 const METHODS = { get: "GET", list: "GET", watch: "GET", create: "POST", update: "PUT", delete: "DELETE" } as const;
 export type KubeVerb = keyof typeof METHODS;
 
-/** What is asked of a collection. The name of the object is needed, but for list and watch. */
+/** A request to a collection. Every request but list and watch needs the name of the object. */
 interface KubeQuestion {
   readonly name?: string;
   readonly query?: Readonly<Record<string, string>>;
@@ -146,7 +146,7 @@ function urlPart(verb: KubeVerb, name: string | undefined): string {
   return name === undefined || verb === "create" ? "" : `/${name}`;
 }
 
-/** What is read of every object. */
+/** The fields that are read of every object. */
 export interface KubeObject {
   readonly metadata: { readonly name: string };
 }

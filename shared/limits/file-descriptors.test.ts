@@ -192,7 +192,7 @@ test("a call that got no descriptor is a shortage of the process or of its machi
     assert.equal(room.shortageBehind(other), undefined);
 });
 
-/** One with this count, and what it reports: `error 960/1024`. */
+/** A watch with this count, and its reports: `error 960/1024`. */
 function counted(limit: number, count: (limit: number) => Promise<number>) {
   const reported: string[] = [];
   const reports = {

@@ -6,7 +6,7 @@ export const PRESSURE = {
   none: 0,
   /**
    * More is held: a new stream begins with a small window, `reserve` refuses, so that no window grows, and links keep
-   * no more than they need to move. What has stood still for longest is ended.
+   * no more than they need to move. Connections that have stopped for longest are ended.
    */
   over: 1,
   /** Connections alone hold more than `limits.memory` allows: each of them is slowed down. */
@@ -29,7 +29,7 @@ export interface LinkPool extends HolderAccount {
   readonly pressure: Pressure;
 }
 
-/** What a tenant's sessions, links and connections hold together, against a bound that they share. */
+/** The memory that a tenant's sessions, links and connections hold together, against a bound that they share. */
 export interface MemoryAccount extends LinkPool {
   /** Others need the credit that windows here have beyond their initial size. */
   readonly mustShrink: boolean;
@@ -40,7 +40,7 @@ export interface MemoryAccount extends LinkPool {
   countOrphaned(bytes: number): void;
   /** Takes credit beyond an initial window from the pool. Returns false if there is none. */
   reserve(bytes: number): boolean;
-  /** That credit is free again. */
+  /** Gives credit back. */
   release(bytes: number): void;
   /** A stream has been refused, because the account is full. */
   onRefused(): void;

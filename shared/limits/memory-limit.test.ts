@@ -18,7 +18,7 @@ import {
 
 const MIB = 1024 * 1024;
 const NONE = Number.POSITIVE_INFINITY;
-/** What version 1 says when there is no limit. */
+/** The text of version 1 when there is no limit. */
 const V1_NONE = "9223372036854771712\n";
 
 type Files = Readonly<Record<string, string>>;

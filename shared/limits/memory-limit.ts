@@ -91,7 +91,7 @@ function groupsUpwards(mount: string, path: string, version: 1 | 2): ControlGrou
   return { version, own: own ?? mount, limited };
 }
 
-/** What this process's control group uses and may use, bytes. */
+/** The usage and the limit of this process's control group, bytes. */
 export interface GroupMemory {
   readonly used: number;
   readonly limit: number;
@@ -150,9 +150,10 @@ interface ProcessMemory {
 }
 
 /**
- * Compares what the kernel charges to this process's control group with the group's limit. That includes what the pool
- * does not count: socket buffers, garbage, and what malloc has not given back. Above 60 % garbage is collected at
- * once, and the pool reclaims what is still too much. The kernel would end the process at 100 %.
+ * Compares the memory that the kernel charges to this process's control group with the group's limit. The charge
+ * includes memory that the pool does not count: socket buffers, garbage, and pages that malloc has not given back.
+ * Above 60 % garbage is collected at once, and the pool reclaims memory if there is still too much. The kernel would
+ * end the process at 100 %.
  */
 export class MemoryWatch {
   readonly #groups: ControlGroups;

@@ -8,13 +8,13 @@ const WANTED_MS = 1_000;
 const LEFT_WHEN_SHORT = 1 / 8;
 
 /**
- * What all connections of one process hold together, against `--memory-limit`: bytes that streams hold for slow
- * readers, bytes that links keep until they are acknowledged, and what waits in the sockets beside them. Each cluster
- * has a share.
+ * The memory that all connections of one process hold together, against `--memory-limit`: bytes that streams hold for
+ * slow readers, bytes that links keep until they are acknowledged, and bytes that wait in the sockets beside them. Each
+ * cluster has a share.
  *
  * Above the limit, memory is reclaimed from connections that have stopped, of the clusters that hold more than their
- * part. New streams of those are refused only if nothing has stopped. Credit beyond initial windows is a promise to
- * hold more, so it has to fit beside what is held.
+ * part. New streams of these clusters are refused only if no connection has stopped. Credit beyond initial windows is a
+ * promise to hold more, so it has to fit beside what is held.
  *
  * `hold` is called for every chunk and only adds; holders are walked when memory is short.
  */
@@ -74,7 +74,7 @@ export class MemoryPool {
     return this.#isProcessFull && footprint > this.limit / Math.max(1, this.active);
   }
 
-  /** What the pressure on the process means for a cluster that holds `held` bytes. */
+  /** The pressure on a cluster that holds `held` bytes. */
   pressureOn(held: number): Pressure {
     return held > this.fairShare ? this.pressure : PRESSURE.none;
   }
@@ -155,11 +155,11 @@ export class MemoryPool {
     }
     this.#roomWanted = false;
     this.#isFull = this.#isOver && this.held > target;
-    // What was freed counts at once; the next look at the process shows whether it was enough.
+    // Freed bytes count at once; the next look at the process shows whether they were enough.
     this.#processExcess = this.#isFull ? this.#processExcess : 0;
   }
 
-  /** What `/status` shows. */
+  /** The numbers in `/status`. */
   report(): Record<string, number | boolean> {
     return {
       limitBytes: this.limit,
@@ -172,7 +172,7 @@ export class MemoryPool {
   }
 }
 
-/** What the tunnels of one cluster hold, as a part of the pool. */
+/** The memory that the tunnels of one cluster hold, as a part of the pool. */
 export class MemoryShare implements MemoryAccount {
   readonly cluster: string;
   /** Bytes held now. */
@@ -184,7 +184,7 @@ export class MemoryShare implements MemoryAccount {
   #cap = Number.POSITIVE_INFINITY;
   #reserved = 0;
   #orphaned = 0;
-  /** What open connections take even if they hold nothing. */
+  /** Memory of open connections, even if they hold nothing. */
   #connections = 0;
   #overrun: CapOverrun | undefined;
   #isActive = false;
@@ -216,8 +216,8 @@ export class MemoryShare implements MemoryAccount {
   }
 
   /**
-   * What its own cap means for it. Connections are not slowed down, ended or refused for what a link keeps: its peer
-   * may be silent or have no carrier now, and no connection could free that.
+   * The pressure from the cluster's own cap. Bytes that a link keeps do not slow down, end or refuse connections: the
+   * link's peer may be silent or have no carrier now, and no connection could free these bytes.
    */
   get capPressure(): Pressure {
     if (this.held <= this.#cap) return PRESSURE.none;
@@ -322,7 +322,7 @@ export class MemoryShare implements MemoryAccount {
   }
 }
 
-/** What the links of one cluster keep until it is acknowledged, as a part of its share. */
+/** The bytes that the links of one cluster keep until they are acknowledged, as a part of its share. */
 class LinksAccount {
   /** Bytes held now. */
   held = 0;

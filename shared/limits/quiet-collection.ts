@@ -16,7 +16,7 @@ const WORTH_COLLECTING = 16 * 1024 * 1024;
  */
 const COLLECTIONS = 2;
 
-/** What is asked of the process, so that a test can answer. */
+/** The process's facts, which a test can replace. */
 export interface QuietProcess {
   /** The share of the time since the call before in which the event loop has worked. */
   load(): number;

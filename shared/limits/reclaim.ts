@@ -27,10 +27,10 @@ function levelOf({ longestPauseMs }: Reclaimable, stalledMs: number): ReclaimLev
 }
 
 /**
- * Evicts those that hold memory, up to this level, until `isEnough`. Those of a lower level go first; within a level
- * the one with the largest product of bytes and time without progress. Returns how many were evicted.
+ * Evicts holders of memory, up to this level, until `isEnough`. Holders of a lower level go first; within a level the
+ * holder with the largest product of bytes and time without progress. Returns how many were evicted.
  *
- * @param sentence why they are; left out, memory is short
+ * @param sentence why they are evicted; left out: memory is short
  */
 export function reclaim(
   candidates: Iterable<Reclaimable>,
@@ -116,8 +116,8 @@ export class CapOverrun {
   }
 
   /**
-   * Ends connections; returns how many. Those that still move are ended only when the cluster stays far above the cap:
-   * readers that take a byte now and then would hold as much as those that have stopped.
+   * Ends connections; returns how many. Connections that still move are ended only when the cluster stays far above the
+   * cap: readers that take a byte now and then would hold as much as readers that have stopped.
    */
   reclaim(connections: Iterable<Reclaimable>, held: () => number, cap: number, now: number): number {
     const reclaimTo = (bytes: number, level: ReclaimLevel) => reclaim(connections, () => held() <= bytes, now, level);

@@ -26,11 +26,11 @@ interface WatchedLink {
 }
 
 /**
- * Checks whether the peer of a link acknowledges what it is sent. A peer that acknowledges nothing loses its link. One
- * that acknowledges next to nothing holds as much memory, and loses its link when memory is short. After a move to a
- * slower line, what is buffered may need minutes: such a link goes on.
+ * Checks whether the peer of a link acknowledges the bytes that it is sent. A peer that acknowledges nothing loses its
+ * link. A peer that acknowledges next to nothing holds as much memory, and loses its link when memory is short. After a
+ * move to a slower line, buffered bytes may need minutes: such a link stays.
  *
- * Only time with a carrier counts, over all carriers together: a peer may answer pings, or come again and again.
+ * Only time with a carrier counts, over all carriers together: a peer may answer pings, or reconnect repeatedly.
  */
 export class AckProgress implements Reclaimable {
   /** A link that makes progress counts as moving, however slow it is. */

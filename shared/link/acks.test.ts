@@ -17,7 +17,7 @@ class Clocked implements Disposable {
     mock.timers.enable({ apis: ["setTimeout"] });
   }
 
-  /** What is acknowledged while this time passes. */
+  /** The acks that are sent while this time passes. */
   passes(ms: number): number[] {
     this.sent.length = 0;
     for (let passed = 0; passed < ms; passed++) {

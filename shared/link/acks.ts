@@ -115,8 +115,8 @@ export class Acks {
 /** The least bound: an interactive stream always has room beside a bulk one. It costs 52 ms at 10 Mbit/s. */
 export const IN_FLIGHT_FLOOR = 64 * 1024;
 /**
- * What may come on top of the least round trip: the time for which a receiver may delay an ack, and 15 ms by which
- * timers and bursts are late, so that the line never idles.
+ * Allowance on top of the least round trip: the time for which a receiver may delay an ack, and 15 ms by which timers
+ * and bursts are late, so that the line never idles.
  */
 const SLACK_MS = ACK_WAIT_MS + 15;
 /**

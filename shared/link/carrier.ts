@@ -26,7 +26,7 @@ export const WEBSOCKET_BOUNDS = { maxPayload: 128 * 1024, maxFragments: 64, maxB
  * handshake.
  */
 const MAX_EARLY_BYTES = { client: 1024 * 1024, server: 64 * 1024 } as const;
-/** What each piece counts beside its payload. */
+/** The size that each piece counts beside its payload. */
 const EARLY_PIECE_BYTES = 256;
 /** Time for the peer to answer our close frame, ms. */
 const CLOSE_TIMEOUT_MS = 2_000;
@@ -49,7 +49,10 @@ export interface CarrierOptions {
   readonly onEcho?: ((ms: number) => void) | undefined;
   /** Called, perhaps twice, when either side closes the WebSocket while the connection is open: it carries no more. */
   readonly onClosing?: (() => void) | undefined;
-  /** The queue in which the first message waits to be read, because thousands may arrive at once. Absent: no wait. */
+  /**
+   * The queue in which the first message waits to be read, because thousands of carriers may arrive at once. Absent: no
+   * wait.
+   */
   readonly turns?: TurnQueue | undefined;
 }
 
@@ -158,7 +161,9 @@ export class Carrier implements Omit<Transport, "room"> {
     if (!this.#ended) this.#liveness.probe(withinMs);
   }
 
-  /** The listener of control messages. Those that came without one are delivered to the next one, in order. */
+  /**
+   * The listener of control messages. Messages that came without a listener are delivered to the next one, in order.
+   */
   set onControl(listener: ((message: ControlMessage) => void) | undefined) {
     this.#control.listener = listener;
   }
@@ -337,5 +342,5 @@ export class Carrier implements Omit<Transport, "room"> {
   }
 }
 
-/** What a link uses of a carrier. */
+/** The parts of a carrier that a link uses. */
 export type LinkCarrier = Omit<Carrier, "onEnded" | "setKeepalive" | "fail" | "destroy">;

@@ -43,7 +43,7 @@ const chosenVersion = z.literal(HANDSHAKE_VERSION, {
 const MAX_FEATURES = 16;
 const FEATURE = /^[a-z][a-z\d-]{0,31}$/;
 
-/** The features that a peer names (`FEATURES`). What is no such word, or beyond the bound, is ignored. */
+/** The features that a peer names (`FEATURES`). Other words, and words beyond the bound, are ignored. */
 const features = z.preprocess(
   (value) => (Array.isArray(value) ? value.filter(isFeature).slice(0, MAX_FEATURES) : undefined),
   z.array(z.string()).readonly().optional(),
@@ -55,7 +55,7 @@ function isFeature(value: unknown): boolean {
 
 const identifiers = z.array(z.string().min(1).max(253)).max(MAX_IDENTIFIERS).readonly().optional();
 
-/** What the agent says that it serves (`AgentIdentifiers`). The server brings it into canonical forms. */
+/** The identifiers of the agent (`AgentIdentifiers`). The server brings them into canonical forms. */
 const identifiersSchema = z.object({
   ipv4: identifiers,
   ipv6: identifiers,

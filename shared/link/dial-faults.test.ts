@@ -18,7 +18,7 @@ import {
 const OURS = { "proxy-status": "culvert; error=http_request_denied", "content-type": "text/plain" };
 const HTML = { "content-type": "text/html; charset=utf-8" };
 
-/** What an answer is taken for: the word of a box in between, or the status of a refusal. */
+/** The class of an answer: the word for a middlebox, or the status of a refusal. */
 function classify(statusCode: number, statusMessage: string, headers: Record<string, string>, body = "") {
   const verdict = explainAnswer({ statusCode, statusMessage, headers }, body, []);
   if (verdict instanceof DialFault) return { box: verdict.fault, sentence: verdict.message };
@@ -46,7 +46,7 @@ test("a page, a redirection or a success in place of the upgrade is somebody in 
   assert.equal(classify(204, "No Content", {}).box, "web_page");
 });
 
-/** What balancers write into everything that they pass on, and what they put behind our mark. */
+/** Fields that balancers add to every answer that they pass on, and words that they put behind our mark. */
 const ON_THE_WAY: readonly Readonly<Record<string, string>>[] = [
   {},
   { server: "nginx", via: "1.1 corp" },

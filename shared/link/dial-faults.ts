@@ -164,7 +164,7 @@ export class CallersPort extends LinkRefused {
   }
 }
 
-/** What is said where an attempt ends because nothing came: no more than that is known. */
+/** The sentence where an attempt ends because nothing came: no more is known. */
 export const HELD_BACK = {
   no_answer: "TLS is up, but no answer came: does something in between hold the answer back, or does the server hang?",
   held_back:
@@ -275,8 +275,9 @@ export function explainAnswer(
 }
 
 /**
- * Nobody else asks for a proxy's login under our mark, where agents hear 401. Whoever has shown a caller's certificate
- * hears which method is served there (RFC 9110 §10.2.1). Any other proxy says both as well, and without our mark.
+ * Whether a culvert server's port for callers has answered. Only such a port asks for a proxy's login under our mark;
+ * an agent's port answers 401. To a client with a caller's certificate it names the method that it serves (RFC 9110
+ * §10.2.1). Other proxies send both answers as well, but without our mark.
  */
 export function isCallersPort({ statusCode, headers }: Answer): boolean {
   if (!isOurs(headers["proxy-status"])) return false;
@@ -303,7 +304,9 @@ function plainText(headers: IncomingHttpHeaders, body: string): string {
   return headers["content-encoding"] === undefined ? body : "";
 }
 
-/** What it says about itself: the status, the page's title, and the names that middleboxes put into answers. */
+/**
+ * The answer's words about its sender: the status, the page's title, and the names that middleboxes put into answers.
+ */
 function describe({ statusCode, statusMessage, headers }: Answer, body: string, shown: Showing): string {
   const { via, server } = headers as IncomingHttpHeaders & { readonly server?: string };
   const text = shown(plainText(headers, body));

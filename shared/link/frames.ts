@@ -140,7 +140,7 @@ export function frameHeader(opcode: number, length: number, masked: boolean): Bu
 
 // ── in ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** What a `FrameParser` finds. */
+/** Receives the frames that a `FrameParser` finds. */
 interface FrameHandler {
   /** A piece of binary payload, in order. */
   onPayload(piece: Buffer): void;

@@ -14,7 +14,7 @@ type Varying = number | ((ms: number) => number);
 interface Path {
   readonly bytesPerSecond: Varying;
   readonly rttMs: Varying;
-  /** What comes on top, each way and each half millisecond; order is kept, as TCP does. */
+  /** Additional delay, each way and each half millisecond; order is kept, as TCP does. */
   readonly jitterMs?: (random: () => number) => number;
   /** Both ends do nothing for 100 ms of each second. */
   readonly stalls?: boolean;
@@ -33,7 +33,7 @@ interface Result {
   /** Of what the line can carry. */
   readonly share: number;
   readonly shares: readonly number[];
-  /** What a small message waited beyond half a round trip, for room and in the queue: ms. */
+  /** The time that a small message waited beyond half a round trip, for room and in the queue, ms. */
   readonly waited: { readonly p50: number; readonly p99: number };
   /** Of the first link, every 10 ms. */
   readonly bounds: readonly number[];

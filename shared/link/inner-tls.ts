@@ -52,7 +52,7 @@ export interface InnerDialOptions {
 /** The inner TLS handshake failed at the agent. */
 export class InnerTlsFault extends Error {
   override readonly name = "InnerTlsFault";
-  /** What is wrong with the server's certificate; absent if something else is wrong. */
+  /** The fault of the server's certificate; absent if something else is wrong. */
   readonly fault: DialFault | undefined;
   /** The server's certificate chain, from the leaf upwards (DER). */
   readonly shown: readonly Buffer[];
@@ -158,7 +158,7 @@ export class InnerServers {
     return true;
   }
 
-  /** Finds the handshake that has ended on this socket. What was counted is given back if it was harmless. */
+  /** Finds the handshake that has ended on this socket. A harmless handshake no longer counts. */
   #handshakeOn(socket: tls.TLSSocket, wasHarmless: boolean): Deferred<tls.TLSSocket> | undefined {
     const beneath = streamBeneath(socket);
     const handshake = beneath && this.#handshakes.get(beneath);

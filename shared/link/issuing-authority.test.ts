@@ -39,7 +39,7 @@ async function listener(t: TestContext, ca: string) {
   return { port, next };
 }
 
-/** What the listener says of this client, and whether the CRLs' search for a path agrees. */
+/** The listener's verdict on this client; the CRLs' search for a path has to agree. */
 async function verdict(t: TestContext, { ca, shown, what }: TrustCase, maxVersion: SecureVersion, servername: string) {
   const { port, next } = await listener(t, ca);
   const verified = next();

@@ -10,7 +10,7 @@ function lossOf(closed: Partial<Closed>): Error | undefined {
   );
 }
 
-/** What is said of a connection that ended so, without a close frame. */
+/** The sentence for a connection that ended so, without a close frame. */
 function said(code: string | undefined): string | undefined {
   const socketError = code === undefined ? undefined : Object.assign(new Error(`write ${code}`), { code });
   return lossOf({ socketError })?.message;

@@ -14,13 +14,13 @@ export interface LinkWatcher {
 
 /** The offsets at which a new carrier begins. */
 export interface ResumeAt {
-  /** What the peer has received of the link: where we begin to send. */
+  /** The offset up to which the peer has received the link: we begin to send there. */
   readonly peerReceived: number;
-  /** What we named to the peer as received: where it begins to send. */
+  /** The offset that we named to the peer as received: the peer begins to send there. */
   readonly named: number;
 }
 
-/** What a link knows of its line, as far as it was used. */
+/** The measured pace of a link's line, as far as the line was used. */
 export interface LinkPace {
   /** How long the last round of acknowledgements took, with the queues on the way, ms. */
   readonly roundMs: number | undefined;
@@ -89,7 +89,7 @@ export class LinkLost extends Error {
 /** The peer has broken the protocol, or sent more than its bounds allow. */
 export class PeerViolation extends Error {
   override readonly name = "PeerViolation";
-  /** What this end closes with: `protocolError` where the bytes are no WebSocket frames. */
+  /** The close code of this end: `protocolError` where the bytes are no WebSocket frames. */
   readonly closeCode: number | undefined;
 
   constructor(message: string, closeCode?: number) {
@@ -118,7 +118,7 @@ const OURS_OF_A_CARRIER: ReadonlySet<number> = new Set([CloseCode.silent, CloseC
 /** A connection that ends without a close frame does not tell who ended it. */
 const SOMEBODY = "the peer, or something in between,";
 
-/** What the kernel's error codes mean for an established connection. */
+/** The meaning of the kernel's error codes for an established connection. */
 const CUTS: Readonly<Record<string, string>> = {
   ECONNRESET: `${SOMEBODY} reset it`,
   EPIPE: `${SOMEBODY} had closed it when we wrote`,
@@ -144,7 +144,7 @@ export function readClose(payload: Buffer): { readonly code: number; readonly re
   return { code: payload.readUInt16BE(0), reason: payload.subarray(2) };
 }
 
-/** What the end of a WebSocket means for its carrier; `undefined`: a clean end. */
+/** The meaning of a WebSocket's end for its carrier; `undefined`: a clean end. */
 export function explainClose(
   { code, reason, socketError, wasEnding, role }: Closed,
   lost: (cause: LossCause, sentence: string) => CarrierLost,

@@ -61,7 +61,7 @@ interface Resume {
   arrived: boolean;
   /** The agent still waits for the answer. */
   wanted: boolean;
-  /** What the server has answered. */
+  /** The server's answer. */
   answer: { readonly received: number; readonly proof: string } | undefined;
 }
 
@@ -107,7 +107,7 @@ class World {
     this.resumes.push(this.hello(this.prove(this.links.agent.received), true));
   }
 
-  /** What a hello says that the agent makes now. */
+  /** The resume in a hello that the agent makes now. */
   prove(received: number, key = this.keys.agent): ProvenResume {
     return key.prove({ link: "link", received });
   }
@@ -137,7 +137,7 @@ class World {
     return true;
   }
 
-  /** What the agent says and still waits for is accepted. */
+  /** The server accepts a hello that the agent has made and still waits for. */
   honestHello(): void {
     const { attempt } = this;
     if (attempt === undefined || attempt.arrived || attempt.wire.isCut || this.links.server.closed) return;
@@ -210,7 +210,7 @@ class World {
   }
 }
 
-/** What happens next, by name: fast-check shows these words, shrunk, when a run fails. */
+/** The next event by its name: fast-check shows these words, shrunk, when a run fails. */
 class Step implements fc.Command<object, World> {
   readonly #words: string;
   readonly #run: (world: World) => void;

@@ -53,7 +53,7 @@ export class Link implements Transport {
   readonly #silenceMs: number;
   readonly #outgoing: Outgoing;
   readonly #progress: AckProgress;
-  /** What we acknowledge to the peer. */
+  /** Our acknowledgements to the peer. */
   readonly acks: Acks;
   #watcher: LinkWatcher = {};
   #consumer: TransportConsumer | undefined;
@@ -92,7 +92,7 @@ export class Link implements Transport {
     return this.#state.state === "closed";
   }
 
-  /** What is known of its line. */
+  /** The measured pace of its line. */
   get pace(): LinkPace {
     return { ...this.#outgoing.pace, receivedPerSecond: this.acks.bytesPerSecond };
   }
@@ -206,7 +206,8 @@ export class Link implements Transport {
   }
 
   /**
-   * The successor becomes the present carrier. What its hello acknowledged stays buffered until an ack: see `#onAck`.
+   * The successor becomes the present carrier. Bytes that its hello acknowledged stay buffered until an ack: see
+   * `#onAck`.
    */
   #takeOver({ carrier, remote, peerReceived, named }: Successor, isStarted: boolean): void {
     this.#successor = undefined;

@@ -116,7 +116,7 @@ export class Liveness {
     const now = performance.now();
     const wasStopped = now - this.#watchedAt > this.#intervalMs;
     this.#watchedAt = now;
-    // A process that was stopped did not read. What waits in the kernel comes first.
+    // A process that was stopped did not read. Bytes that wait in the kernel come first.
     if (wasStopped) this.#wokenAt = now;
     const lastByteAt = this.#actions.lastByteAt();
     const silentMs = now - Math.max(lastByteAt, this.#wokenAt);

@@ -5,7 +5,7 @@ import { IN_FLIGHT_FLOOR, InFlight } from "./acks.ts";
 import type { LinkCarrier } from "./carrier.ts";
 import type { LinkPace } from "./link-events.ts";
 
-/** What the carrier has not taken stays below this while bytes are sent once more, so that pings go between. */
+/** Bytes that the carrier has not taken stay below this while bytes are sent once more, so that pings go between. */
 const REPLAY_AT_ONCE = 128 * 1024;
 
 /**
@@ -29,7 +29,7 @@ export class Outgoing {
   #sent = 0;
   /** Everything before this offset was given to some carrier, so the peer may have received it. */
   everSent = 0;
-  /** What the peer says it has received. */
+  /** The offset up to which the peer says that it has received. */
   peerHas = 0;
 
   /** `most`: maximum of bytes that are kept, and so of bytes that are unacknowledged. */
@@ -137,8 +137,8 @@ export class Outgoing {
   }
 
   /**
-   * Frees what the peer has. What it received on an older carrier only is still sent on the present one, because
-   * offsets on a carrier must have no gap.
+   * Frees bytes that the peer has. Bytes that it received on an older carrier only are still sent on the present one,
+   * because offsets on a carrier must have no gap.
    */
   #release(): void {
     const upTo = Math.min(this.peerHas, this.#sent);
@@ -173,7 +173,7 @@ const SPENT: Batch = { from: 0, to: 0, buffers: [] };
 const LEAST_ROOM = 64;
 
 /**
- * What a link was given to send and the peer has not acknowledged, by its offset in the link: references to the
+ * Bytes that a link has to send and the peer has not acknowledged, by their offset in the link: references to the
  * batches, and copies of small ones. A batch is freed when all of it is acknowledged.
  *
  * ```

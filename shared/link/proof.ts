@@ -44,7 +44,7 @@ export class LinkKey {
 
   // ── the agent ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** What the hello of the next attempt says. */
+  /** The resume in the hello of the next attempt. */
   prove({ link, received }: { readonly link: string; readonly received: number }): ProvenResume {
     this.#counter++;
     const counter = this.#counter;

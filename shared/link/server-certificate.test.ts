@@ -27,7 +27,7 @@ before(async () => {
   ]);
 });
 
-/** What a server shows, what an agent has as --ca-cert, and what is said of it. */
+/** The certificate that a server shows, the agent's --ca-cert, and the fault that is found. */
 interface Row {
   readonly leaf: () => Promise<CertificateAndKey>;
   /** Absent: ours. */

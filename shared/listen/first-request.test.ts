@@ -7,7 +7,7 @@ import { deferred } from "../basics/promises.ts";
 import { FirstRequest, headerParser } from "./first-request.ts";
 import { IncomingConnection } from "./incoming-connection.ts";
 
-/** What the parser of a port reports of a client that sends these pieces, each in a turn of its own. */
+/** The report of a port's parser about a client that sends these pieces, each in a turn of its own. */
 async function reported(pieces: readonly string[], { end = false } = {}) {
   const [near, far] = duplexPair();
   const connection = new IncomingConnection(near as Socket);

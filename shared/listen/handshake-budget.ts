@@ -5,9 +5,9 @@ export interface HandshakeBudget {
   /** Returns whether a handshake may begin now, and then counts it. */
   take(): boolean;
   /**
-   * Set in the budget of the *proven* networks at one side of a cluster: those from which a client has shown a valid
-   * credential lately. They are one source, with this name. What such a network wastes at other clusters does not delay
-   * its handshakes here.
+   * Set in the budget of the *proven* networks at one side of a cluster: networks from which a client has shown a valid
+   * credential lately. They are one source, with this name. Handshakes that such a network wastes at other clusters do
+   * not delay its handshakes here.
    */
   readonly provenAs?: string | undefined;
   /** Names the limit in an error message, if it is reached. */

@@ -5,7 +5,7 @@ import { type HandshakeBudget, UNLIMITED } from "./handshake-budget.ts";
 import { HandshakeBytes } from "./handshake-bytes.ts";
 import type { IncomingConnection } from "./incoming-connection.ts";
 
-/** What of a connection counts here, and whether its socket is read. */
+/** The byte counts of a connection, and whether its socket is read. */
 class FakeConnection {
   readonly raw = {
     bytesRead: 0,

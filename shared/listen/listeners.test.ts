@@ -384,7 +384,7 @@ test("a hundred callers at once leave no file descriptor behind", async () => {
   await it.next(100);
   for (const socket of clients) socket.destroy();
   for (const { socket } of it.secured) socket.resume();
-  // Whoever left the server's last bytes unread is seen as a reset, the others as an end.
+  // A client that left the server's last bytes unread is seen as a reset, the others as an end.
   await until(() => it.secured.every(({ socket }) => socket.destroyed || socket.readableEnded));
   it.listener.destroyAll();
   await until(() => it.listener.connections === 0);

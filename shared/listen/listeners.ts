@@ -14,7 +14,7 @@ import { IncomingConnection } from "./incoming-connection.ts";
 import { MAX_V2_CONTENT } from "./preface.ts";
 import { TLS_FLOOD, TlsOverhead } from "./tls-overhead.ts";
 
-/** What stands behind a server name of a TLS port: a certificate, and the CA by which clients are verified. */
+/** The certificate of a server name at a TLS port, and the CA by which clients are verified. */
 export interface VirtualHost {
   /** Certificate, key and CA. A change of the content makes a new object. */
   readonly tls: TlsMaterial;

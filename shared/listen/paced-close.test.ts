@@ -27,7 +27,7 @@ class Connection extends Duplex {
     done(error);
   }
 
-  /** Whoever listens knows that the peer has gone. */
+  /** Waits until a listener knows that the peer has gone. */
   heard(): this {
     return this.once(PEER_GONE, () => this.gone++);
   }

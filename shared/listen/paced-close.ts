@@ -28,8 +28,8 @@ const MANY = 1_000;
  *
  * Until its release a connection is `destroyed` and has not emitted `close`. If bytes arrive then, Node takes their
  * number for an error number, and throws where nothing can catch it: so a connection from which more may be read is
- * released at once. One that has ended waits for its turn, but is not held: perhaps only TLS has ended, and the peer
- * still sends below it.
+ * released at once. A connection that has ended waits for its turn, but is not held: perhaps only TLS has ended, and
+ * the peer still sends below it.
  */
 export class PacedClose {
   readonly #turns: TurnQueue;

@@ -17,7 +17,7 @@ const CONNECTION = { source: SOURCE, destination: { address: "198.51.100.1", por
 const HEADERS = { "version 1": encodeProxyV1(CONNECTION), "version 2": encodeProxyV2(CONNECTION) };
 const HELLO = helloFor("blue.example");
 
-/** What the reader makes of these bytes, given in one piece or in several. */
+/** The preface that the reader finds in these bytes, given in one piece or in several. */
 function read(options: PrefaceOptions, ...chunks: Buffer[]): Preface | undefined {
   const reader = new PrefaceReader(options);
   for (const chunk of chunks) {

@@ -4,7 +4,7 @@ import { GrowingBytes } from "../basics/bytes.ts";
 import type { HeldBytes } from "../limits/memory-account.ts";
 import { type ClientHello, ClientHelloReader } from "./client-hello.ts";
 
-/** What a client and its balancer send before TLS, or the reason why the client is refused. */
+/** The preface that a client and its balancer send before TLS, or the reason why the client is refused. */
 export type Preface =
   | { readonly problem: string; readonly beforeTls: boolean }
   | {
@@ -73,7 +73,7 @@ export class PrefaceReader {
   }
 }
 
-/** Number of bytes after which reading stops. Every ClientHello is shorter. What follows stays in the kernel. */
+/** Number of bytes after which reading stops. Every ClientHello is shorter. Later bytes stay in the kernel. */
 const ENOUGH_BYTES = 16_384;
 
 /**

@@ -21,7 +21,7 @@ export interface NamesOptions {
   /** The system's own way, which waits for other names. */
   readonly getaddrinfo?: (host: string) => Promise<readonly LookupAddress[]>;
   readonly platform?: NodeJS.Platform;
-  /** Names that are looked up at once. One more is refused with `EBUSY`. Default: no bound. */
+  /** Maximum number of names that are looked up at once. A further one is refused with `EBUSY`. Default: no bound. */
   readonly maxRunning?: number;
 }
 
@@ -101,7 +101,7 @@ export class Names {
       await wait(SYSTEM_MS);
       throw error;
     });
-    // One of the two loses, and nobody waits for it.
+    // The slower of the two loses, and nobody waits for it.
     for (const each of [asked, own]) each.catch(() => {});
     return Promise.race([asked, own]);
   }

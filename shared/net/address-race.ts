@@ -51,7 +51,7 @@ export class AddressRace {
     for (const attempt of this.#attempts) attempt.end()?.destroy();
   }
 
-  /** What has become of each address so far, for a sentence. Empty for one address alone, which is known. */
+  /** The result of each address so far, for a sentence. Empty for one address alone, which is known. */
   get causes(): string {
     const count = this.#attempts.length + this.#waiting.length;
     if (count < 2) return "";

@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 
-// What Node's HTTP and the package ws do and do not document. docs/node.md lists each behaviour, why it is used, and
+// Undocumented behaviour of Node's HTTP and of the package ws. docs/node.md lists each behaviour, why it is used, and
 // its test.
 
 /**
@@ -11,7 +11,7 @@ export function feedParser(stream: Duplex, bytes: Buffer): void {
   stream.emit("data", bytes);
 }
 
-/** What has taken the place of ws's listener. */
+/** The listener that has taken the place of ws's own. */
 export interface TakenData {
   /** Gives bytes to ws. */
   toWs(bytes: Buffer): void;

@@ -34,7 +34,7 @@ test("strings that are written together with buffers arrive as they are", async 
   assert.equal(isWritten, true);
 });
 
-/** What an HTTP/2 client is told in GOAWAY, which sends `bytes` behind its preface, until the connection closes. */
+/** The GOAWAYs that an HTTP/2 client gets until its connection closes, if it sends `bytes` behind its preface. */
 async function goawaysFor(bytes: Buffer, onSession: (session: ServerHttp2Session) => void): Promise<number[]> {
   const server = createTcpServer((socket) => {
     const session = serverSession(socket, socket, {}).on("error", () => {});

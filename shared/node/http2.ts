@@ -2,8 +2,8 @@ import { constants, type Http2Stream, performServerHandshake, type ServerHttp2Se
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 
-// What node:http2 does and does not document. docs/node.md lists each behaviour, why it is used, and its test. Only
-// what is loaded with the first HTTP/2 connection imports this file.
+// Undocumented behaviour of node:http2. docs/node.md lists each behaviour, why it is used, and its test. Only code that
+// is loaded with the first HTTP/2 connection imports this file.
 
 type ServerOptions = NonNullable<Parameters<typeof performServerHandshake>[1]>;
 
@@ -41,8 +41,9 @@ function deferDestroy(session: ServerHttp2Session, socket: Duplex): void {
 }
 
 /**
- * The last of an answer was written to this stream. What still comes on it is dropped, since Node keeps a stream, and
- * its session, until it is read; and a peer that neither reads the answer nor ends its side is not waited for.
+ * Ends a stream after the last bytes of its answer were written. Later bytes of the peer are dropped, since Node keeps
+ * a stream, and its session, until it is read; and a peer that neither reads the answer nor ends its side is not waited
+ * for.
  */
 export function lingerAfterAnswer(stream: Http2Stream): void {
   stream.resume();
@@ -55,7 +56,7 @@ export const FLOOD = "CULVERT_HTTP2_FLOOD";
 /** `NGHTTP2_ERR_FLOODED`, `NGHTTP2_ERR_TOO_MANY_CONTINUATIONS` and `NGHTTP2_ERR_TOO_MANY_SETTINGS`. */
 const FLOODS = [-904, -905, -537];
 
-/** What the peer has done, if this error of a session is its fault; a lost connection, and its GOAWAY, are none. */
+/** The peer's violation, if this error of a session is its fault; a lost connection, and its GOAWAY, are none. */
 export function violationOf({ code, errno }: NodeJS.ErrnoException): "flood" | "protocol" | undefined {
   if (code === FLOOD || code === "ERR_HTTP2_TOO_MANY_INVALID_FRAMES") return "flood";
   if (code !== "ERR_HTTP2_ERROR") return undefined;

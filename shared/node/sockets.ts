@@ -4,8 +4,8 @@ import type { Duplex } from "node:stream";
 import tls, { type SecureContext, type Server, type TLSSocket, type TlsOptions } from "node:tls";
 import { isBun } from "./engine.ts";
 
-// What Node.js does with sockets and TLS and does not document, and how OpenSSL writes a session. docs/node.md lists
-// each behaviour, why it is used, and its test.
+// Undocumented behaviour of Node.js with sockets and TLS, and OpenSSL's format of a session. docs/node.md lists each
+// behaviour, why it is used, and its test.
 
 /** The socket that has the connection to the kernel: the one beneath a TLS socket, or the socket itself. */
 export function rawSocketOf(socket: Duplex): Socket | undefined {
@@ -100,7 +100,7 @@ export function readWholeRecords(server: Server): void {
   server.on("resumeSession", (_sessionId: Buffer, answer: (error: null, session: null) => void) => answer(null, null));
 }
 
-/** Those options of a TLS server that are not of its context. */
+/** The options of a TLS server that are not options of its context. */
 type OwnOptions = Pick<
   TlsOptions,
   "ALPNCallback" | "ALPNProtocols" | "handshakeTimeout" | "rejectUnauthorized" | "requestCert"

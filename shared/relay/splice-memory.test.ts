@@ -32,7 +32,7 @@ function direction(sink: Duplex, source: Duplex = new Stuck()): WaitingSink & { 
   return { source, sink, waitingWrites: 1, taken: 0 };
 }
 
-/** What this direction holds, in a pool of its own. */
+/** The bytes that this direction holds, in a pool of its own. */
 function counted(one: WaitingSink) {
   const pool = new MemoryPool(1e9);
   const share = pool.share("red");

@@ -13,7 +13,9 @@ import { DESTROYED, type MemoryAccount, type Reclaimable, wasMemoryNeeded } from
 const COUNT_MS = 100;
 /** Memory that Node takes for a write that waits, beside its bytes. */
 const WRITE_BYTES = 256;
-/** What the kernel holds for a unix socket that takes nothing more, its overhead included (measured: 5 % more). */
+/**
+ * Bytes that the kernel holds for a unix socket that takes nothing more, its overhead included (measured: 5 % more).
+ */
 const UNIX_BUFFER = kernelSetting("core/wmem_default", 0, 212_992);
 /** Bytes that are encrypted and not yet taken by the kernel. */
 const TLS_BUFFER = 64 * 1024;
@@ -144,15 +146,15 @@ function waitingIn({ source, sink, waitingWrites, taken }: WaitingSink): number 
   return readAhead(source) + inSink;
 }
 
-/** What a paused source has read: of HTTP/2 a whole window. A stream of a tunnel counts that itself (`held`). */
+/** Bytes that a paused source has read: of HTTP/2 a whole window. A stream of a tunnel counts them itself (`held`). */
 function readAhead(source: Duplex): number {
   if ("held" in source) return 0;
   return "readAhead" in source ? Number(source.readAhead) : source.readableLength;
 }
 
 /**
- * What the kernel holds for a socket that takes nothing more. What is corked was not offered to the kernel yet: a fast
- * transfer is not a reader that has stopped.
+ * Bytes that the kernel holds for a socket that takes nothing more. Corked bytes were not offered to the kernel yet: a
+ * fast transfer is not a reader that has stopped.
  */
 function kernelBytes(sink: Duplex, taken: number): number {
   if (!(sink instanceof Socket) || sink.writableCorked > 0) return 0;

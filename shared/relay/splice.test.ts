@@ -17,7 +17,7 @@ const RUNS = process.env["CI"] === "true" ? 1_000 : 100;
 const MIB = 1024 * KIB;
 
 interface World extends AsyncDisposable {
-  /** What a caller and a target hold in their hands; the splice holds the other ends. */
+  /** The ends of the caller and of the target; the splice holds the other ends. */
   readonly caller: net.Socket;
   readonly target: net.Socket;
   readonly inner: { readonly caller: net.Socket; readonly target: net.Socket };

@@ -198,7 +198,7 @@ function seconds(date: Date): number {
   return date.getTime() / 1_000;
 }
 
-/** What became of the spans of a process. */
+/** Counters of the spans of a process. */
 export class TraceMetrics {
   #tracing: () => { readonly counts: { readonly lost: number } } | undefined = () => undefined;
 

@@ -1,6 +1,6 @@
 /** Bytes of lines that may wait for a reader. Of more, the oldest are dropped and counted. */
 const MAX_WAITING = 1024 * 1024;
-/** What a batch needs in memory beside its bytes. */
+/** The memory of a batch beside its bytes. */
 const BATCH_OVERHEAD = 128;
 /** A turn of the event loop that logs more than this makes several batches. */
 const MAX_BATCH = 64 * 1024;
@@ -62,7 +62,7 @@ export class LogWriter {
     this.#now = options.now ?? (() => performance.now());
   }
 
-  /** What is wrong with the log now, for people; `undefined`: nothing. */
+  /** The present fault of the log, as a sentence; `undefined`: none. */
   get fault(): string | undefined {
     if (this.#lost > 0) return `${this.#lost} lines of the log are lost: ${this.#reason}`;
     const since = this.#unreadSince;

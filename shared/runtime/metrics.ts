@@ -81,7 +81,7 @@ export class LabelledMetric {
 /** Counts of observed values by bucket. An observation costs a search among the bounds and three additions. */
 class HistogramSeries {
   readonly #bounds: readonly number[];
-  /** One for each bound, and the last one for larger values. */
+  /** A count for each bound, and the last one for larger values. */
   readonly #counts: number[];
   #sum = 0;
 

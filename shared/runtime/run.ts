@@ -4,7 +4,7 @@ import { ConfigError } from "../config/options.ts";
 import { tooFewFilesToStart } from "../limits/descriptor-shortage.ts";
 import type { Logger } from "./logger.ts";
 
-/** What a process runs: a server, an agent or a router. */
+/** The program that a process runs: a server, an agent or a router. */
 export interface Closable {
   close(): Promise<void>;
   destroy(reason: Error): void;

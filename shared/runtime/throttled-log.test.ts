@@ -139,7 +139,7 @@ function expiryLog(timers: { tick(ms: number): void }) {
     },
     () => expiryConditions(state.inUse, new Date()),
   );
-  /** What is logged in this number of minutes. */
+  /** The lines that are logged in this number of minutes. */
   const saidIn = (minutes: number): string[] => {
     for (let minute = 0; minute < minutes; minute++) timers.tick(MINUTE);
     return logged.splice(0).map(([level, , message]) => `${level}: ${message}`);

@@ -24,7 +24,7 @@ interface LineOptions {
   readonly tenant?: string;
 }
 
-/** What was left out of one kind. */
+/** Lines of one kind that were left out. */
 interface Omitted {
   readonly level: WarnLevel;
   readonly message: string;

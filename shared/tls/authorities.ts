@@ -147,7 +147,7 @@ export function leavesIn(pem: string): string[] {
     .map(({ subject }) => printable(subject?.replaceAll("\n", ", ") ?? "", 60));
 }
 
-/** What is asked of a CA certificate after it was loaded; the parsed certificate takes several KiB. */
+/** The facts of a CA certificate that are used after it was loaded; the parsed certificate takes several KiB. */
 export class BundledCa {
   /** Hash of its public key, which survives a renewal with the same key and every spelling of the PEM text. */
   readonly key: string;

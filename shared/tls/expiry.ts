@@ -59,7 +59,7 @@ function expirySentence(expiring: Expiring, stage: LifeStage): string {
   return `${what} ${UNUSABLE[stage.state]}: ${consequence}`;
 }
 
-/** What ends soon, has ended or has not begun, and leaves in place of CAs. */
+/** Certificates and tokens that end soon, have ended or have not begun, and leaves in place of CAs. */
 function* notable(inUse: Iterable<Expiring>, now: Date) {
   for (const expiring of inUse) {
     const stage = lifeStageOf(expiring, now);
@@ -71,7 +71,7 @@ function* notable(inUse: Iterable<Expiring>, now: Date) {
   }
 }
 
-/** What ends soon, has ended or has not begun, for the log. */
+/** Certificates and tokens that end soon, have ended or have not begun, for the log. */
 export function* expiryConditions(inUse: Iterable<Expiring>, now: Date) {
   for (const { expiring, state, sentence: message } of notable(inUse, now)) {
     const { role, content, notBefore, notAfter } = expiring;
@@ -80,7 +80,7 @@ export function* expiryConditions(inUse: Iterable<Expiring>, now: Date) {
   }
 }
 
-/** What ends soon, has ended or has not begun, for `readyz`. */
+/** Certificates and tokens that end soon, have ended or have not begun, for `readyz`. */
 export function expiryWarnings(inUse: Iterable<Expiring>, now: Date): string[] {
   return Array.from(notable(inUse, now), ({ expiring: { cluster, notAfter }, state, sentence }) => {
     const end = state === "leaf" ? "" : ` (${notAfter.toISOString()})`;

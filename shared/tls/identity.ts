@@ -138,8 +138,8 @@ const NO_CERTIFICATE: PeerVerification = {
 };
 
 /**
- * Whether a handshake cost no more than it had to: its client has shown no certificate, or one that is accepted. What
- * comes without a certificate is a request with a token.
+ * Whether a handshake's cost was necessary: its client has shown no certificate, or an accepted one. A client without a
+ * certificate sends a request with a token.
  */
 export function isHarmless(socket: TLSSocket, ca: string | undefined): boolean {
   if (socket.authorized) return verifiedPeer(socket, ca).identity !== undefined;
@@ -277,7 +277,7 @@ function chainOf(leaf: DetailedPeerCertificate): Buffer[] {
   return chain;
 }
 
-/** Usual exponents have 17 bits. One as long as the key makes each verification take 8 ms and not 0.1. */
+/** Usual exponents have 17 bits. An exponent as long as the key makes each verification take 8 ms and not 0.1. */
 function isSlowToVerify({ exponent = "" }: PeerCertificate): boolean {
   return exponent.length > "0xffffffff".length;
 }

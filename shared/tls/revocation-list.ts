@@ -153,7 +153,7 @@ export interface CrlFile {
   readonly lists: readonly RevocationList[];
 }
 
-/** What is wrong with a CRL file, as a sentence with its path. */
+/** The fault of a CRL file, as a sentence with its path. */
 export class CrlFileError extends Error {
   override readonly name = "CrlFileError";
 }

@@ -7,7 +7,7 @@ import { factsOf, type IssuerContext, identityWords, innerCaWords, unknownIssuer
 
 const DIRECT: IssuerContext = { ca: undefined, isMiddleboxLikely: false };
 
-/** What is found of a certificate that a CA of this name has signed. */
+/** The facts that are found about a certificate that a CA of this name has signed. */
 async function facts(issuer: string, circumstances: Partial<IssuerContext> = {}) {
   const authority = await Authority.create(issuer);
   const { cert } = await authority.issue({ cn: "server", usage: "server" });

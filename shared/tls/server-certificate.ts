@@ -100,7 +100,7 @@ function nameWords(names: string | undefined, host: string): string {
 /** Maximum number of names in a sentence. */
 const MAX_NAMES = 3;
 
-/** The names in a certificate: `a.example, b.example and 3 more`. Whoever made the certificate chose them. */
+/** The names in a certificate: `a.example, b.example and 3 more`. The maker of the certificate chose them freely. */
 function namesIn({ subject, subjectaltname = "" }: Partial<PeerCertificate>): string | undefined {
   const alternatives = hostsIn(subjectaltname);
   const common = [subject?.CN ?? []].flat().filter((name) => name !== "");
@@ -169,7 +169,7 @@ function nameOf({ subject }: X509Certificate): string {
   return issuerName(subject) ?? "unknown";
 }
 
-/** `CN`, or else the organisation, of a certificate's issuer. Whoever made the certificate chose it. */
+/** `CN`, or else the organisation, of a certificate's issuer. The maker of the certificate chose it freely. */
 function issuerName(issuer: string | undefined): string | undefined {
   const lines = (issuer ?? "").split("\n");
   const partOf = (field: string) => lines.find((line) => line.startsWith(`${field}=`))?.slice(field.length + 1);
@@ -201,16 +201,16 @@ const INSPECTORS = [
 ];
 const OF_AN_INSPECTION = new RegExp(`(?:^|[^a-z0-9])(?:${INSPECTORS.join("|")})(?![a-z0-9])`, "i");
 
-/** What is known of a certificate that comes from none of our CAs. */
+/** The facts about a certificate that none of our CAs has signed. */
 interface IssuerFacts {
-  /** Who has signed it, at the top of what was shown, as it calls itself. */
+  /** The issuer of the topmost certificate that was shown, by the name that it gives itself. */
   readonly issuer: string;
   readonly relation: CaRelation;
-  /** What is more likely: `--ca-cert` lacks the server's CA, or somebody on the path opens TLS. */
+  /** The more likely cause: `--ca-cert` lacks the server's CA, or a middlebox opens TLS. */
   readonly kind: "unknown_ca" | "intercepted";
 }
 
-/** What else is known where such a certificate is met. */
+/** Other facts at the place where such a certificate is met. */
 export interface IssuerContext {
   /** Content of `--ca-cert` (PEM); absent: it is not given. */
   readonly ca: string | undefined;
@@ -248,7 +248,7 @@ export function unknownIssuer({ issuer: by, relation, kind }: IssuerFacts, cause
   return new DialFault(kind, message, { facts, cause });
 }
 
-/** What is less likely than a wrong `--ca-cert`, outside and inside of inner TLS. */
+/** The less likely causes beside a wrong `--ca-cert`, outside and inside of inner TLS. */
 const TAILS = {
   outside: { port: ", or correct the port in --server", else: "; or something on the path opens TLS" },
   inside: { port: "", else: "; or something on the path plays the server" },

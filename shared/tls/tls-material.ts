@@ -48,7 +48,7 @@ export function unfit({ notBefore, notAfter, lacksServerAuth }: Validity, now: D
 
 export const NO_SERVER_AUTH = "has no serverAuth in its extended key usage";
 
-/** What is wrong with a file, as a sentence with its path; and which file it is, to name its flag. */
+/** The fault of a file, as a sentence with its path; and the role of the file, to name its flag. */
 export class TlsFileError extends Error {
   override readonly name = "TlsFileError";
   readonly file: keyof TlsFiles;

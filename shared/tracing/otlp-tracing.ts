@@ -86,7 +86,7 @@ export class OtlpTracing implements Tracing {
   }
 }
 
-/** What a span is a part of, and its times as milliseconds since 1970. */
+/** The parent of a span, and its times as milliseconds since 1970. */
 interface Around {
   readonly context: Context;
   readonly dateOf: (ms: number) => number;

@@ -5,13 +5,13 @@ export interface TracingOptions {
   readonly traceSamplingRatePerMillion: number;
 }
 
-/** Who makes the spans: `service.name` and `service.instance.id`. */
+/** The process that makes the spans: `service.name` and `service.instance.id`. */
 export interface TracedService {
   readonly name: string;
   readonly id: string;
 }
 
-/** Values of a span. Those that are undefined are left out. */
+/** Values of a span. Undefined values are left out. */
 export type SpanAttributes = Readonly<Record<string, string | number | undefined>>;
 
 /** Makes the spans of a process and sends them. Times are those of `performance.now()`. */

@@ -21,8 +21,8 @@ export const DOCTOR = "culvert-doctor";
 export const HANDSHAKE_VERSION = 1;
 
 /**
- * What this program understands beyond its version. Both ends name their words in hello and welcome, and use only what
- * both have named; other words are ignored. Each kind of streams that agents open is one of them.
+ * Features of this program beyond its protocol version. Both ends name their words in hello and welcome, and use only
+ * words that both have named; other words are ignored. Each kind of streams that agents open is a feature.
  */
 export const FEATURES = ["destination"] as const;
 export type Feature = (typeof FEATURES)[number];
@@ -87,7 +87,7 @@ interface Refusal extends ReasonParts {
   readonly status?: number | undefined;
   readonly closeCode?: number | undefined;
   readonly retryAfterMs?: number | undefined;
-  /** What this end adds to the server's reason. */
+  /** A note of this end beside the server's reason. */
   readonly note?: string;
 }
 

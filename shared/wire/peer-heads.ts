@@ -50,7 +50,7 @@ const MAX_SENTENCE_BYTES = 1_000;
 
 const kindSchema = z.object({ kind: z.string().max(32) });
 
-/** What each request of another server says. */
+/** The fields of each request of another server. */
 const hopFields = { hops: z.number().int().min(1), cluster: z.string().min(1).max(63) };
 
 const requestSchema = z.object({

@@ -12,7 +12,7 @@ import { CulvertError, isOutcomeCode, type OutcomeCode, outcome, printable } fro
  *         ◀── ACK (before it resolves and dials) ──
  *         ◀── head {"ok":true,"address":"10.0.0.1:10250"}  or  {"error":"dial_refused","detail":"…"} ──
  * ```
- * On the wire a head is a uint16 length and that many bytes of JSON. What follows it belongs to caller and target.
+ * On the wire a head is a uint16 length and that many bytes of JSON. Later bytes belong to caller and target.
  */
 export interface OpenRequest {
   readonly kind: "connect";
@@ -48,7 +48,7 @@ const MAX_TIMEOUT_MS = 300_000;
 const LENGTH_BYTES = 2;
 const MAX_DETAIL_BYTES = 200;
 
-/** One that is malformed is none: it never refuses a CONNECT. */
+/** A malformed value counts as absent: it never refuses a CONNECT. */
 export const traceparent = z.string().max(64).optional().catch(undefined);
 
 const requestSchema = z.object({

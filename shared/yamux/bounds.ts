@@ -31,8 +31,8 @@ export interface SessionOptions {
   /** Frames that carry nothing (pings, empty data, updates of 0, resets) a peer may send in one second. */
   readonly maxIdleFramesPerSecond: number;
   /**
-   * What a frame with little payload costs of them. Keystrokes on thousands of streams come to less. 0 between servers:
-   * one session carries the streams of many clusters.
+   * The cost of a frame with little payload, in credits. Keystrokes on thousands of streams come to less. 0 between
+   * servers: one session carries the streams of many clusters.
    */
   readonly littleFrameCost: number;
   /** Milliseconds; replaced in tests. */

@@ -25,7 +25,7 @@ export interface StreamMemory extends CreditBudget {
   hold(delta: number): void;
 }
 
-/** What growth is decided by. */
+/** The times by which the growth of a window is decided. */
 interface PathTimes {
   now(): number;
   readonly roundTripMs: number;
@@ -35,7 +35,8 @@ interface PathTimes {
  * The receiving half of a stream's flow control: what the peer may still send, and when to let it send more.
  *
  * `Stream` calls `consume` for bytes that the reader has taken, never for bytes that merely arrived, so a reader that
- * stops costs at most one window. It is given by halves of the window, or by 2 MiB: one update for many reads.
+ * stops costs at most one window. Credit is given in halves of the window, or in steps of 2 MiB: one update for many
+ * reads.
  */
 export class ReceiveWindow {
   /** Bytes the peer may have under way or in our buffer. */
@@ -109,8 +110,8 @@ export class ReceiveWindow {
 }
 
 /**
- * What a stream has received and its reader has not taken: one piece in the Duplex's own buffer, the rest queued here.
- * Most streams have a reader that takes all at once, so the queue is made only when it is needed.
+ * Bytes that a stream has received and its reader has not taken: one piece in the Duplex's own buffer, the rest queued
+ * here. Most streams have a reader that takes all at once, so the queue is made only when it is needed.
  */
 export class ReadBuffer {
   /** Bytes that the reader has not taken, queued or in the Duplex's own buffer. */

@@ -18,7 +18,7 @@ export type FrameType = (typeof FrameType)[keyof typeof FrameType];
 
 export const Flag = { none: 0, syn: 1, ack: 2, fin: 4, rst: 8 } as const;
 
-/** What a go-away carries in its length field (spec, "Go Away"). */
+/** The code in the length field of a go-away (spec, "Go Away"). */
 export const GoAwayCode = { normal: 0, protocolError: 1, internalError: 2 } as const;
 
 /** The window every stream starts with unless both ends agreed on another (spec, "Flow Control"). */

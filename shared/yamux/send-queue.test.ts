@@ -177,7 +177,7 @@ test("a single writer sends its next write at once, and those behind it at the e
   const { session, transport } = await handHeld("client");
   const [one, other] = [session.open(), session.open()] as const;
   await turn();
-  /** What leaves at once, and what at the turn's end. */
+  /** The frames that leave at once, and those that leave at the turn's end. */
   const turnOf = async (...words: (string | (() => void))[]): Promise<string[]> => {
     transport.writes.length = 0;
     for (const word of words) typeof word === "string" ? one.write(word) : word();

@@ -45,8 +45,8 @@ const EMPTY = Buffer.alloc(0);
 
 /**
  * Everything a session sends, in the order in which it goes: control frames first, then streams in turn, one frame
- * each. What the transport has not taken stays under `maxPending` and one frame, so that a control frame never waits
- * for more.
+ * each. Bytes that the transport has not taken stay under `maxPending` and one frame, so that a control frame never
+ * waits for more.
  */
 export class SendQueue {
   readonly #transport: Transport;
@@ -284,7 +284,7 @@ const NOTHING: readonly Buffer[] = [];
 /** Maximum length of a tail, bytes, behind a frame that was worth a system call of its own. */
 const MOST_TAIL = 1024;
 
-/** What a stream has been given to write and not sent yet, and how much of it the peer's window allows. */
+/** Bytes that a stream has to send, and how many of them the peer's window allows. */
 export class SendBuffer {
   /** Bytes that wait. */
   length = 0;
@@ -304,7 +304,7 @@ export class SendBuffer {
     return this.length > 0 && this.#window > 0;
   }
 
-  /** What waits behind a frame of `sent` bytes is a short rest, which the window allows. */
+  /** Whether a short rest, which the window allows, waits behind a frame of `sent` bytes. */
   isTail(sent: number): boolean {
     return sent >= FLUSH_AT_ONCE && this.length <= Math.min(MOST_TAIL, this.#window);
   }

@@ -179,7 +179,7 @@ test("a stream that is over on the wire has given back its credit, and what it h
   assert.equal(pool.held, 0);
 });
 
-/** What is done, to which stream, at which end of it, with how many bytes. */
+/** An action on a stream: the stream, its end, and the number of bytes. */
 interface Step {
   readonly do: "open" | "turn" | "write" | "read" | "return" | "flow" | "pause" | "end" | "destroy";
   readonly at: number;

@@ -8,8 +8,9 @@ const OVER_BUDGET =
   "its reader has stopped or is slow, and the tunnel holds more than --session-budget for such readers: let it read, or raise the budget";
 
 /**
- * What the streams of one session hold, against the session's budget. An account pays for each of them as well: the
- * pool, or one that the stream was charged to (`paidBy`), where the session carries streams of several clusters.
+ * The bytes that the streams of one session hold, against the session's budget. An account pays for each of them as
+ * well: the pool, or one that the stream was charged to (`paidBy`), where the session carries streams of several
+ * clusters.
  */
 export class SessionMemory {
   resets = 0;

@@ -15,7 +15,7 @@ export class StreamTable implements StreamOwner {
   readonly memory: SessionMemory;
   readonly options: SessionOptions;
   readonly pings: Pings;
-  /** What may still come for streams that have ended here. */
+  /** The bound on data that may still come for streams that have ended here. */
   readonly lateData: LateDataLimit;
   readonly #onEmpty: () => void;
   readonly #streams = new ById<Stream>();

@@ -14,7 +14,7 @@ type WriteDone = (error?: Error | null) => void;
 /** High-water mark of the writable side, bytes. The readable side is bounded by the window instead. */
 const WRITE_HIGH_WATER_MARK = 64 * 1024;
 
-/** What a stream uses of its session. */
+/** The parts of a session that a stream uses. */
 export interface StreamOwner {
   readonly options: SessionOptions;
   readonly queue: SendQueue;
@@ -43,7 +43,7 @@ export class Stream extends Duplex {
   readonly turn: QueueNode<SendingStream> = new QueueNode<SendingStream>(this);
   /** Called once, when the peer's ACK arrives. */
   onAcknowledged: (() => void) | undefined;
-  /** What RST says, of either end, in a code of whoever uses the session; 0: nothing. */
+  /** The reset code in an RST of either end; the session's user defines the codes. 0: none. */
   resetCode = 0;
   /** Counts what it holds, in the session and in the account that pays. */
   memory: StreamMemory;

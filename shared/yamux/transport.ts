@@ -1,5 +1,5 @@
 /**
- * What a session runs on: a link, a socket, or a pair in tests. It is an ordered, reliable byte pipe.
+ * The ordered, reliable byte pipe below a session: a link, a socket, or a pair in tests.
  *
  * It has exactly one consumer, which is given to `start`, so that nothing that arrives before is lost.
  */

@@ -44,7 +44,7 @@ export class KubeSecretsStub {
     return kubeconfig(this.path);
   }
 
-  /** What a key of a Secret holds. */
+  /** The text of a key of a Secret. */
   text(name: string, key: string): string {
     return Buffer.from(this.secrets.get(name)?.data[key] ?? "", "base64").toString();
   }

@@ -17,7 +17,7 @@ import { CallerListeners } from "../caller-listeners.ts";
 export const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
 export const CONNECT = "CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
 
-/** What a finished connection leaves in the log. */
+/** The log line of a finished connection. */
 export interface Line {
   readonly level: string;
   readonly msg: string;

@@ -15,7 +15,7 @@ export class CallOfTest {
   readonly packets: ControlPacket[] = [];
   /** The payload of all DATA, by connectID. */
   readonly received = new Map<bigint, Buffer[]>();
-  /** Those of the header as well, in an answer without messages. */
+  /** Trailers; in an answer without messages those of the header as well. */
   trailers: IncomingHttpHeaders = {};
   closed = false;
   connectionClosed = false;

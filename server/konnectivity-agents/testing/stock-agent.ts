@@ -31,9 +31,9 @@ export class StockAgent {
   /** Packets that have come, other than DATA and questions of `RoundTrips`. */
   readonly packets: ControlPacket[] = [];
   readonly targets = new Map<bigint, Target>();
-  /** What the target does with bytes. */
+  /** The target's reaction to bytes. */
   onData = (target: Target, bytes: Buffer): void => this.sendData(target.connectID, bytes);
-  /** What the agent does with DIAL_REQ; by default the target is there. */
+  /** The agent's reaction to DIAL_REQ; by default the target is there. */
   onDial = (address: string, random: bigint): void => void this.accept(address, random);
   /** The headers of the answer, once they have come. */
   welcome: IncomingHttpHeaders | undefined;

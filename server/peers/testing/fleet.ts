@@ -14,7 +14,7 @@ import { agentOf, CONNECT, callerOf, collect, type Line, pki, start, type TestSe
 import { PEER_PATH } from "../peer-link.ts";
 import { MemoryHub } from "./memory-directory.ts";
 
-/** What a certificate for a server says; the one CA of the tests has agents and callers, too. */
+/** The options of a certificate for a server; the one CA of the tests has agents and callers, too. */
 export function peerLeaf(cn: string, more: Partial<LeafOptions> = {}): LeafOptions {
   return { cn, o: ["culvert-servers"], usage: "both", ...more };
 }
@@ -109,7 +109,7 @@ export async function rawPeer(
   return { session, link };
 }
 
-/** What the server answers to a stream with this head. */
+/** The server's answer to a stream with this head. */
 export async function answerTo(session: Session, head: object): Promise<Readonly<Record<string, unknown>>> {
   const stream = session.open(encodeHead(head));
   stream.on("error", () => {});

@@ -14,7 +14,8 @@ interface TenantFleetOptions {
   /** Of the second one. */
   readonly farOptions?: Partial<ServerOptions>;
   /**
-   * What the targets of a cluster send, and then end; with nothing they stay. They never read; those of others echo.
+   * Bytes that the targets of a cluster send before they end; targets without bytes stay. They never read; the targets
+   * of other clusters echo.
    */
   readonly greetings?: Readonly<Record<string, Buffer>>;
 }

@@ -22,7 +22,7 @@ export interface FakeAgent {
   readonly control: ControlMessage[];
   /** Streams that arrived, answered or not. */
   readonly streams: Stream[];
-  /** What the agent says to the server. */
+  /** Sends a control message of the agent to the server. */
   say(message: ControlMessage): void;
   /** Cuts the pipe below the session, without a word; `reason`: what the server's end of it says. */
   cut(reason?: Error): void;
@@ -32,7 +32,7 @@ export interface FakeAgentOptions extends Partial<ConnectedAgent> {
   /** Bytes and streams as they come, before ACK; by default the head is read and `answer` sent. */
   readonly onStream?: (stream: Stream) => void;
   readonly answer?: (request: OpenRequest) => OpenAnswer | Promise<OpenAnswer>;
-  /** What the target does once it is connected. */
+  /** The target's reaction once it is connected. */
   readonly onTarget?: (stream: Stream, request: OpenRequest) => void;
   /** The session runs on something over the link. */
   readonly innerTls?: boolean;

@@ -7,7 +7,7 @@ export interface ProxyCredentials {
   readonly password: string;
 }
 
-/** What a scheme may use in one attempt. */
+/** The context of a scheme in one attempt. */
 export interface AuthContext {
   readonly proxyHost: string;
   /** The `host:port` of the CONNECT request. */
@@ -36,7 +36,7 @@ export interface Authorization {
 export interface AuthScheme {
   /** As its RFC writes it, for logs. */
   readonly name: string;
-  /** What the proxy gets. A password that it refuses must not be sent again and again. */
+  /** The secret that the proxy gets. A password that it refuses must not be sent repeatedly. */
   readonly sends: "password" | "digest of the password" | "ticket";
   /** The end of a sentence about a proxy that has refused an authorization of this scheme. */
   readonly refused: string;
@@ -67,5 +67,5 @@ export class NoCredentials extends Error {}
 export const WITHHELD =
   "wants a password, and is sent none because a PAC script fetched without TLS named it: give the proxy by --proxy, or the script by https://";
 
-/** What to do about a refused password. */
+/** The advice after a refused password. */
 export const CHECK_PASSWORD = "check the user and the password in --proxy-credentials-file or in the proxy's URL";

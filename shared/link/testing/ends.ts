@@ -317,7 +317,7 @@ export class Relay extends Listener {
   }
 }
 
-/** What `dial` takes, with the hello as a value. */
+/** The options of `dial`, with the hello as a value. */
 type DialChange = Partial<Omit<DialOptions, "hello">> & { readonly hello?: Hello };
 
 /** Dials with the test's CA. */

@@ -11,7 +11,7 @@ class WireEnd implements LinkCarrier {
   lastByteAt = 0;
   onControl: ((message: ControlMessage) => void) | undefined;
   acknowledgedOffset: (() => number | undefined) | undefined;
-  /** What this end has sent and the other has not been given. */
+  /** Items that this end has sent and the other has not been given. */
   readonly sent: Item[] = [];
   closedWith: number | undefined;
   /** It was abandoned, which does not wait for the peer. */
@@ -141,7 +141,7 @@ export function lost(message: string): CarrierLost {
   return new CarrierLost(message, { lossCause: "reset", ageMs: 1, idleMs: 1 });
 }
 
-/** What links keep together, and the pressure that the test wants. */
+/** The bytes that links keep together, and the pressure that the test wants. */
 export class Pool implements LinkPool {
   pressure: Pressure = PRESSURE.none;
   held = 0;

@@ -68,7 +68,7 @@ export async function startNameServer(
   };
 }
 
-/** Both on one port. One that is free for TCP may be taken for UDP. */
+/** Binds TCP and UDP to one port. A port that is free for TCP may be taken for UDP. */
 async function bindBoth(tcp: Server, port: number, host: string): Promise<Socket> {
   for (let tries = 1; ; tries++) {
     tcp.listen(port, host);

@@ -14,8 +14,8 @@ export interface TrustCase {
 const ENDED = new Date(Date.now() - 60_000);
 
 /**
- * What Go, curl and kubectl say of CA files and chains: a root, an issuing CA in all its positions, and leaves. Only a
- * certificate that has signed itself is trusted as it is.
+ * The verdicts of Go, curl and kubectl on CA files and chains: a root, an issuing CA in all its positions, and leaves.
+ * Only a certificate that has signed itself is trusted as it is.
  */
 export async function trustCases(): Promise<TrustCase[]> {
   const root = await certificateOf({ cn: "root" });

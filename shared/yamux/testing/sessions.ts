@@ -146,7 +146,7 @@ export class FakeTransport implements Transport {
     if (!this.takesAtOnce) this.pendingBytes += byteLength;
   }
 
-  /** What is below takes up to `bytes` of what is pending. */
+  /** The transport below takes up to `bytes` of the pending bytes. */
   take(bytes = this.pendingBytes): void {
     this.pendingBytes -= Math.min(bytes, this.pendingBytes);
     this.#consumer?.onWritable();
