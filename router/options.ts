@@ -29,12 +29,12 @@ const bounds = section("Deadlines and bounds", {
   ),
   maxHellos: option.integer(
     2_048,
-    "Connections whose ClientHello has not come to its end. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most: real clients take milliseconds.",
+    "Connections whose ClientHello is not complete. A further one drops the oldest of the network (IPv4 /32, IPv6 /64) that has most: real clients take milliseconds.",
     { min: 1, max: 1_000_000 },
   ),
   maxConnections: option.integer(
     20_000,
-    "Connections at once. One more drops the oldest of the network that has most among those younger than 15s; older ones stay. Each takes two file descriptors, and up to 128KiB when both its ends are slow.",
+    "Connections at once. A further one drops a connection younger than 15s: the oldest of the network that has most. Each connection takes two file descriptors, and up to 128KiB when both its ends are slow.",
     { min: 1, max: 1_000_000 },
   ),
   dialTimeoutMs: option.duration("3s", "How long one backend is dialled before the next one is tried.", { min: "1ms" }),
@@ -48,7 +48,7 @@ const bounds = section("Deadlines and bounds", {
   backendRetryMs: option.duration("5s", "How long a backend that could not be reached is tried after all others."),
   stallTimeoutMs: option.duration(
     "15m",
-    "A connection is ended when its peer reads no byte for this time while data waits for it, and when no data passes for this time after one side has ended. Idle connections are not ended.",
+    "A connection is ended if its peer reads no byte for this time while data waits, or if no data passes this long after one side has ended. Idle connections are not ended.",
     { min: "1s" },
   ),
   listenBacklog: option.integer(4_096, "Connections that the kernel holds before they are accepted.", {
@@ -57,7 +57,7 @@ const bounds = section("Deadlines and bounds", {
   }),
   drainTimeoutMs: option.duration(
     "30s",
-    "After SIGTERM, how long open connections may go on. Tunnels do not end by themselves; agents resume those that are cut.",
+    "After SIGTERM, how long open connections may continue. Tunnels do not end by themselves; agents resume tunnels that are cut.",
   ),
 });
 

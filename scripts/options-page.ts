@@ -1,9 +1,11 @@
 import { envName, type ForeignFlag, flagName, type OptionTable } from "../shared/config/options.ts";
+import { cellOf, notesOf } from "./cells.ts";
 
 /** The section of docs/options.md that describes one table. */
 export function optionsMarkdown(table: OptionTable): string {
   const parts: string[] = [`## \`culvert ${table.command}\``, "", table.summary, ""];
   let section: string | undefined;
+  let notes: [string, string][] = [];
   for (const [key, row] of Object.entries(table.options)) {
     if (row.section !== section) {
       section = row.section;
@@ -15,18 +17,25 @@ export function optionsMarkdown(table: OptionTable): string {
       parts.push("| --- | --- | --- | --- | --- | --- |");
     }
     const environment = [envName(table.envPrefix, key, row), row.environment].filter((name) => name !== undefined);
+    const help =
+      row.separator === undefined
+        ? row.help
+        : `${row.help} Several: repeat the flag, or separate with ${code(row.separator)}.`;
+    const { cell: inCell, rest } = cellOf(help);
+    notes.push([`--${flagName(key, row)}`, rest]);
     const cells = [
       code(`--${flagName(key, row)}`),
       row.limits === undefined ? row.kind : `${row.kind}, ${row.limits}`,
       row.defaultText ?? row.write(row.default).map(code).join(" "),
       environment.map(code).join(" "),
       row.konnectivity === undefined ? "" : code(row.konnectivity),
-      row.separator === undefined
-        ? row.help
-        : `${row.help} Several: repeat the flag, or separate with ${code(row.separator)}.`,
+      inCell,
     ];
     parts.push(`| ${cells.map(cell).join(" | ")} |`);
-    if (lastOfSection(table, key)) parts.push("");
+    if (lastOfSection(table, key)) {
+      parts.push(...notesOf(notes), "");
+      notes = [];
+    }
   }
   parts.push(...foreignMarkdown(table));
   return parts.join("\n");

@@ -8,7 +8,7 @@ const CELL_WORDS = 30;
 const POINTERS = "What|Who|Whoever|That|Those";
 /** `One` before one of these words, a verb or a comma is a pronoun; before a noun it is a number. */
 const AFTER_PRONOUN =
-  "of|that|which|who|whose|with|without|is|was|has|had|can|cannot|may|must|would|does|in|for|from|by|to|at|on|as|more";
+  "that|which|who|whose|with|without|is|was|has|had|can|cannot|may|must|would|does|in|for|from|by|to|at|on|as|more";
 const POINTING = new RegExp(`^(?:(?:${POINTERS})\\b|One (?:${AFTER_PRONOUN})\\b|One,)`);
 
 /** Lines of prose, and comments, that are wider than 120 columns, although they could be broken. */

@@ -9,7 +9,7 @@ import { type ProxyServer, parseProxyUrl } from "../shared/dial/proxy-route.ts";
 const upstream = section("Servers", {
   server: option.list(
     [],
-    "Callers' ports of culvert servers, host:port. The next one is asked when one is away or has no agent. Empty: --konnectivity-hostname and --konnectivity-port.",
+    "Callers' ports of culvert servers, host:port. If a server is away or has no agent, the next one is asked. Empty: --konnectivity-hostname and --konnectivity-port.",
     { item: serverAddress },
   ),
   konnectivityHostname: option.address("konnectivity-server-local", "Host of the one server, in place of --server."),
@@ -19,7 +19,7 @@ const upstream = section("Servers", {
     "CA certificates (PEM) that the server's certificate must come from.",
     { konnectivity: "--ca-cert-path" },
   ),
-  cert: option.file("/etc/konnectivity/proxy-client/tls.crt", "Certificate (PEM) by which servers know the caller.", {
+  cert: option.file("/etc/konnectivity/proxy-client/tls.crt", "Client certificate (PEM).", {
     konnectivity: "--tls-cert-path",
   }),
   key: option.file("/etc/konnectivity/proxy-client/tls.key", "Private key (PEM) of --cert.", {
@@ -42,10 +42,10 @@ const bounds = section("Deadlines and bounds", {
   }),
   stallTimeoutMs: option.duration(
     "15m",
-    "A connection is ended when its peer reads no byte for this time while data waits for it, and when no data passes for this time after one side has ended. Idle connections are not ended.",
+    "A connection is ended if its peer reads no byte for this time while data waits, or if no data passes this long after one side has ended. Idle connections are not ended.",
     { min: "1s" },
   ),
-  drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on."),
+  drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may continue."),
 });
 
 /** Domains that HyperShift's sidecars treat as APIs of clouds. */
@@ -54,7 +54,7 @@ const CLOUD_APIS = [".amazonaws.com", ".amazonaws.com.cn", ".microsoftonline.com
 const resolving = section("Names", {
   clusterDns: option.string(
     "",
-    "Name server of the cluster, host:port, which is asked over TCP through the tunnel. Empty: the agent resolves names, or, with --resolve-from-guest-cluster-dns, the Service openshift-dns/dns-default does.",
+    "Name server of the cluster, host:port, which is asked over TCP through the tunnel. Empty: the agent resolves names, or the Service openshift-dns/dns-default does (--resolve-from-guest-cluster-dns).",
   ),
   kubeconfig: option.file(
     "",
@@ -64,10 +64,10 @@ const resolving = section("Names", {
   resolveFromGuestClusterDns: option.boolean(false, "The name server of the hosted cluster resolves other names."),
   resolveFromManagementClusterDns: option.boolean(
     false,
-    "Where the cluster's name server has failed, this machine's resolves names. It also sets --direct-fallback.",
+    "If the cluster's name server has failed, this machine's name server is asked. It also sets --direct-fallback.",
   ),
-  disableResolver: option.boolean(false, "The agent resolves all names, whatever other options say."),
-  preferIpv4: option.boolean(false, "Of a name that has IPv4 addresses, only those are dialled."),
+  disableResolver: option.boolean(false, "The agent resolves all names; other options about names have no effect."),
+  preferIpv4: option.boolean(false, "Only the IPv4 addresses of a name are dialled, if it has any."),
 });
 
 const direct = section("Without the tunnel", {
@@ -75,7 +75,7 @@ const direct = section("Without the tunnel", {
     false,
     "Names of --direct-suffixes are dialled from here, through HTTPS_PROXY and NO_PROXY of the environment.",
   ),
-  directSuffixes: option.list(CLOUD_APIS, "Ends of the names that --connect-directly-to-cloud-apis means.", {
+  directSuffixes: option.list(CLOUD_APIS, "Suffixes of names for --connect-directly-to-cloud-apis.", {
     item: (text) => text.toLowerCase(),
   }),
   directFallback: option.boolean(false, "Dial targets from here while no server can be reached, or none has an agent."),

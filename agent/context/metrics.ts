@@ -116,7 +116,7 @@ export class AgentMetrics {
     this.#connects = make.counter(["culvert_agent_uplink_connects_total"], "Tunnels to the server that were set up.");
     this.#lessons = make.counters(
       "culvert_agent_path_lessons_total",
-      "What was learned of the way to a server: that it cuts old connections, or holds bytes back.",
+      "Limits that were learned of the network path to a server: it cuts old connections, or holds bytes back.",
       ["lesson"],
     );
     // Prometheus' increase() does not count the step from no series to 1, which would hide each first lesson.

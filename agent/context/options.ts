@@ -27,7 +27,7 @@ const server = section("The server", {
   ),
   uplinks: option.string(
     "all",
-    "To how many servers the agent keeps a tunnel: a number, or all. Servers are found by the URLs of --server, by the addresses that DNS has for them, and behind one address by dialling it again. all: one tunnel for each URL, plus up to 4 servers found by DNS or announced by the servers (--server-count of the server). A number: that many tunnels, or fewer if the servers announce fewer.",
+    "Number of servers to keep a tunnel to: a number, or all. all: one tunnel for each URL, plus up to 4 servers found by DNS or announced by the servers (--server-count). A number: that many tunnels, or fewer if the servers announce fewer. The agent finds servers by the URLs of --server, by their addresses in DNS, and behind one address by dialling it repeatedly.",
     { defaultText: "all" },
   ),
   serverAddress: option.string(
@@ -48,12 +48,12 @@ const server = section("The server", {
   agentKey: option.file("", "Private key (PEM) of --agent-cert.", { konnectivity: "--agent-key" }),
   outerCa: option.string(
     "",
-    "CA certificates (PEM) of a middlebox that opens TLS (TLS inspection, a balancer), or system for the CAs that Node brings. Where it does, agent and server prove themselves by a second TLS inside it, which it cannot read. Empty: such a path is not used.",
+    "CA certificates (PEM) of a middlebox that opens TLS (TLS inspection, a balancer), or system for the CAs that Node brings. Empty: the agent does not use such a path. Behind the middlebox agent and server authenticate by a second TLS, which it cannot read.",
   ),
   innerTls: option.oneOf(
     ["always", "auto", "never"],
     "auto",
-    "When the second TLS inside is used: always, never, or (auto) where the server's certificate is not from --ca-cert but from --outer-ca.",
+    "When the second TLS inside is used: always, never, or (auto) if the server's certificate is not from --ca-cert but from --outer-ca.",
   ),
   serviceAccountTokenPath: option.file(
     "",
@@ -71,7 +71,7 @@ const server = section("The server", {
   ),
   agentIdentifiers: option.list(
     [],
-    "What this agent serves, for servers that choose agents by it (--proxy-strategies): ipv4=, ipv6=, host=, cidr= and default-route=true, joined by & as in a URL's query. Several of each may be given.",
+    "Targets that this agent serves, for servers that choose agents by them (--proxy-strategies). Forms are ipv4=, ipv6=, host=, cidr= and default-route=true, joined by & as in a URL's query. Several of each may be given.",
     { konnectivity: "--agent-identifiers", separator: ";" },
   ),
   handshakeTimeoutMs: option.duration(
@@ -83,7 +83,7 @@ const server = section("The server", {
   ),
   keepaliveMs: option.duration(
     "20s",
-    "Interval of pings; the smaller of both ends is used, and 2.5 of them without a byte end a tunnel. Make it shorter where something on the path cuts connections that are silent for less.",
+    "Interval of pings; the smaller of both ends is used, and 2.5 of them without a byte end a tunnel. Make it shorter if a middlebox cuts connections that are silent for less.",
     {
       konnectivity: "--keepalive-time",
       min: "100ms",
@@ -92,12 +92,12 @@ const server = section("The server", {
   ),
   maxCarrierAgeMs: option.duration(
     "0s",
-    "Maximum age of a connection. About 10 % earlier the agent opens a new one and moves the tunnel to it. Its streams notice nothing, but each change is a handshake for both ends. 0: only where something on the path has cut connections at a certain age.",
+    "Maximum age of a connection. About 10 % earlier the agent opens a new one and moves the tunnel to it. 0: only if a middlebox has cut connections at a certain age. Streams do not notice the change, but it costs both ends a handshake.",
     { min: "1s", orZero: true },
   ),
   syncIntervalMs: option.duration(
     "250ms",
-    "Longest wait before the first attempts to connect again, or to find another server. It doubles with each later attempt. The wait itself is random (full jitter).",
+    "Longest wait before the first attempts to reconnect, or to find another server. It doubles with each later attempt. The wait itself is random (full jitter).",
     {
       konnectivity: "--sync-interval",
       min: "1ms",
@@ -116,7 +116,7 @@ const server = section("The server", {
 const proxyRoute = section("The proxy route", {
   proxy: option.list(
     [],
-    "Proxy to go through, http://, https://, socks5:// or socks5h://[user:password@]host[:port]; with several, each is tried in turn. Absent: HTTPS_PROXY or ALL_PROXY with NO_PROXY as Go reads them, else --pac, else no proxy.",
+    "Proxy to use: http://, https://, socks5:// or socks5h://[user:password@]host[:port]; several are tried in turn. Absent: HTTPS_PROXY or ALL_PROXY with NO_PROXY as Go reads them, else --pac, else no proxy.",
   ),
   proxyCredentialsFile: option.file(
     "",
@@ -124,20 +124,20 @@ const proxyRoute = section("The proxy route", {
   ),
   proxyCa: option.file(
     "",
-    "CA certificates (PEM) that https:// proxies, and the https:// server of --pac, may come from, beside those that Node brings.",
+    "CA certificates (PEM) for https:// proxies, and for the https:// server of --pac, besides those that Node brings.",
   ),
   proxyCert: option.file("", "Client certificate (PEM) for https:// proxies."),
   proxyKey: option.file("", "Private key (PEM) of --proxy-cert."),
   pac: option.string(
     "",
-    "File or URL of a proxy auto-configuration script, where neither --proxy nor the environment names a proxy. A proxy that an http:// script names is sent no password and no Kerberos ticket: use https://.",
+    "File or URL of a proxy auto-configuration script, used if neither --proxy nor the environment names a proxy. Proxies of an http:// script get no password and no Kerberos ticket: use https://.",
   ),
 });
 
 const targets = section("Targets", {
   allowTarget: option.list(
     [],
-    "Targets that may be dialled, as CIDR, address or host pattern, with :port or :from-to. If given, nothing else may be dialled. Empty: everything but loopback, link-local and cloud metadata addresses. The agent's own listeners never may.",
+    "Targets that may be dialled, as CIDR, address or host pattern, with :port or :from-to; no others may. Empty: all, except loopback, link-local and cloud metadata addresses. The agent's own listeners are always refused.",
   ),
   allowLoopback: option.boolean(
     false,
@@ -149,28 +149,28 @@ const targets = section("Targets", {
     "How long resolving and dialling a target may take together. The server may ask for less.",
     { min: "1ms" },
   ),
-  drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on."),
+  drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may continue."),
 });
 
 const controlPlane = section("From this node to its control plane", {
   bindAddress: option.address(
     "",
-    "IP address of this node alone at which its programs reach the control plane, by the ports of --target (docs/node-to-control-plane.md). Empty: off.",
+    "IP address that only this node can reach, at which its programs reach the control plane by the ports of --target (docs/node-to-control-plane.md). Empty: off.",
   ),
   target: option.list(
     [],
-    "PORT:HOST:PORT, several if you like: connections to the first port of --bind-address go through the tunnel to host and port at the server, which resolves the name and has to allow it (--allowed-destination, or allowedDestinations of the cluster).",
+    "PORT:HOST:PORT: connections to the first port of --bind-address go through the tunnel to host and port at the server. The server resolves the name and has to allow it (--allowed-destination, or allowedDestinations of the cluster).",
     { item: (text) => formatDestinationPort(parseDestinationPort(text)) },
   ),
   bindAllowSource: option.list(
     [],
-    "Networks, such as that of this node's pods, from which connections to --bind-address are taken beside this node's own addresses. All others are reset.",
+    "Networks, such as the network of this node's pods, from which connections to --bind-address are accepted, besides this node's own addresses. All others are reset.",
     { item: cidr },
   ),
   interface: option.oneOf(
     ["none", "lo", "dummy"],
     "none",
-    "Where the agent adds --bind-address, with scope host: lo, or a dummy interface of its own. It adds the address again when it is removed, and removes it at its end; it needs NET_ADMIN and iproute2. none: the address exists.",
+    "Interface to which the agent adds --bind-address, with scope host: lo, or a dummy interface of its own. none: the address exists. The agent adds a removed address again, and removes it at its end; it needs NET_ADMIN and iproute2.",
   ),
   bindReachableAddress: option.boolean(
     false,
@@ -188,7 +188,7 @@ const operations = section("Health and administration", {
   readiness: option.oneOf(
     ["any", "quorum", "all"],
     "any",
-    "How many of several servers make the agent ready: one, more than half, or every one. With any, agents stay ready while servers are updated one after the other, as Konnectivity's do; quorum and all also stop a rollout of agents that do not reach most or all of their servers. A tunnel that has lost its connection counts while it may still be resumed (--link-grace of the server).",
+    "Number of connected servers that makes the agent ready: one, more than half, or all. With any, agents stay ready while servers are updated one after the other, as Konnectivity's do. quorum and all also stop a rollout of agents that do not reach most or all of their servers. A tunnel that has lost its connection counts while it may still be resumed (--link-grace of the server).",
   ),
   adminBindAddress,
   adminAllowedHosts,
@@ -257,7 +257,7 @@ export function resolveWithoutCredential(draft: Draft<typeof rows>): void {
   for (const rule of values.denyTarget) attempt(draft, () => parseRule(rule, "--deny-target"));
   checkPair(draft, ["--agent-cert", values.agentCert], ["--agent-key", values.agentKey]);
   if (values.outerCa !== "" && values.innerTls === "never") {
-    draft.warn("--outer-ca has no effect with --inner-tls=never: whoever opens TLS would read everything.");
+    draft.warn("--outer-ca has no effect with --inner-tls=never: the middlebox that opens TLS would read everything.");
   }
   checkPair(draft, ["--proxy-cert", values.proxyCert], ["--proxy-key", values.proxyKey]);
   for (const [index, proxy] of values.proxy.entries()) {

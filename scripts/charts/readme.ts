@@ -1,3 +1,4 @@
+import { cellOf, notesOf } from "../cells.ts";
 import { ChartError, type Value } from "./values-file.ts";
 
 const BEGIN = "<!-- values:begin -->";
@@ -14,21 +15,32 @@ export function withValueTables(readme: string, file: string, values: readonly V
 /** A table for each `@section`; in it a row for each value that can be set, in the order of values.yaml. */
 export function valueTables(values: readonly Value[]): string {
   const parts: string[] = [];
+  let notes: [string, string][] = [];
   for (const value of values) {
+    const begins = value.section !== undefined || parts.length === 0;
+    if (begins) {
+      parts.push(...notesOf(notes));
+      notes = [];
+    }
     if (value.section !== undefined) parts.push("", `### ${value.section}`);
-    if (value.section !== undefined || parts.length === 0)
-      parts.push("", "| value | default | what it does |", "| --- | --- | --- |");
-    parts.push(...rowsOf(value));
+    if (begins) parts.push("", "| value | default | what it does |", "| --- | --- | --- |");
+    for (const { path, fallback, description } of rowsOf(value)) {
+      const { cell, rest } = cellOf(description);
+      notes.push([path, rest]);
+      parts.push(`| ${[`\`${path}\``, fallback, cell].map((text) => text.replaceAll("|", "\\|")).join(" | ")} |`);
+    }
   }
+  parts.push(...notesOf(notes));
   return `${parts.join("\n")}\n\n`;
 }
 
-function rowsOf(value: Value): string[] {
-  const { path, description, children } = value;
-  if (children.length === 0) return [row(path, `\`${JSON.stringify(value.default)}\``, description)];
-  return [...(description === "" ? [] : [row(path, "", description)]), ...children.flatMap(rowsOf)];
+interface Row {
+  readonly path: string;
+  readonly fallback: string;
+  readonly description: string;
 }
 
-function row(path: string, fallback: string, description: string): string {
-  return `| ${[`\`${path}\``, fallback, description].map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |`;
+function rowsOf({ path, description, children, default: value }: Value): Row[] {
+  if (children.length === 0) return [{ path, fallback: `\`${JSON.stringify(value)}\``, description }];
+  return [...(description === "" ? [] : [{ path, fallback: "", description }]), ...children.flatMap(rowsOf)];
 }

@@ -167,7 +167,7 @@ export class ServerMetrics {
     );
     this.#phaseSeconds = make.histograms(
       "culvert_server_connect_duration_seconds",
-      "Parts of the time until a 200: authenticate the caller, pick an agent (and wait for one), open a stream (the way to the agent and back), and the agent's resolve and dial. With agents that do not tell them, open is all three.",
+      "Parts of the time until a 200: authenticate, pick (or wait for) an agent, open a stream, and the agent's resolve and dial. For agents without these, open includes them.",
       DIAL_BUCKETS,
       "phase",
       PHASES,

@@ -25,17 +25,14 @@ export const peerRows = section("Other servers", {
   peerBindAddress: option.address("", "Address of the port for other servers. Empty: all interfaces."),
   peerAddress: option.string(
     "",
-    "Where other servers reach this one: HOST, or HOST:PORT if the port is not --peer-port. In a pod, the pod's own IP address.",
+    "Address at which other servers reach this one: HOST, or HOST:PORT if the port is not --peer-port. In a pod, the pod's own IP address.",
   ),
-  peerCert: option.file(
-    "",
-    "Certificate (PEM) shown to other servers, by which they know this one. It must be for both server and client.",
-  ),
+  peerCert: option.file("", "Certificate (PEM) shown to other servers. It must be for both server and client."),
   peerKey: option.file("", "Private key (PEM) of --peer-cert."),
   peerCaCert: option.file("", "CA certificates (PEM) that other servers' certificates must come from."),
   peerIdentities: option.list(
     [],
-    "Which certificates of --peer-ca-cert are those of servers, patterns as in --caller-identities. Others, such as an agent's, are refused.",
+    "Certificates of --peer-ca-cert that are those of servers, patterns as in --caller-identities. Others, such as an agent's, are refused.",
     { separator: ";", item: identityPattern },
   ),
 });

@@ -26,10 +26,13 @@ const clusters = section("Clusters", {
 
 const callers = section("Callers", {
   udsName: option.string("", "Path of the unix socket for callers. Empty: no socket.", { konnectivity: "--uds-name" }),
-  udsMode: option.fileMode("0660", "Permission bits of the unix socket: whoever may write to it is a caller."),
+  udsMode: option.fileMode(
+    "0660",
+    "Permission bits of the unix socket: every process that may write to it is a caller.",
+  ),
   deleteExistingUdsFile: option.boolean(
     true,
-    "Remove a stale socket file. One that a live server owns is never removed.",
+    "Remove a stale socket file. The file of a live server is never removed.",
     { konnectivity: "--delete-existing-uds-file" },
   ),
   serverPort: option.port(
@@ -47,22 +50,22 @@ const callers = section("Callers", {
   }),
   clientCrlFile: option.file(
     "",
-    "CRLs (PEM, one or several) of the CAs by which callers, agents and other servers are known, read again when the file changes: open connections and tunnels of a certificate that is revoked then end. A cluster's document may have others (callers.crl, agents.crl). Empty: nothing is revoked.",
+    "CRLs (PEM) of the CAs that sign certificates of callers, agents and other servers. Read again when the file changes: open connections and tunnels of a revoked certificate then end. A cluster's document may have its own (callers.crl, agents.crl). Empty: no certificate is revoked.",
   ),
   callerIdentities: option.list(
     [],
-    "Callers that are let in: CN=, O=, DNS= or URI= patterns, * as wildcard; several joined by a comma must all match. Empty: every certificate of --server-ca-cert but Konnectivity's agents.",
+    "Callers that are admitted: CN=, O=, DNS= or URI= patterns, * as wildcard; several joined by a comma must all match. Empty: every certificate of --server-ca-cert, except those of Konnectivity's agents.",
     { separator: ";", item: identityPattern },
   ),
   httpPort: option.port(
     0,
-    "Port of an HTTP proxy for callers such as Prometheus: CONNECT, and requests for whole http:// URLs. Its clients send Proxy-Authorization: Basic CLUSTER:TOKEN, or Bearer. In clear on a loopback address; on any other over TLS, with the callers' certificates. 0: off.",
+    "Port of an HTTP proxy for callers such as Prometheus: CONNECT, and requests for whole http:// URLs. 0: off. Its clients send Proxy-Authorization: Basic CLUSTER:TOKEN, or Bearer. It speaks plain HTTP on a loopback address, and TLS with the callers' certificates on any other.",
   ),
   httpBindAddress: option.address("127.0.0.1", "Address of --http-port. Empty: all interfaces."),
   serverProxyProtocol: option.oneOf(
     PROXY_PROTOCOL,
     "off",
-    "PROXY protocol (version 1 or 2) on the callers' TCP port: a load balancer in front sends the address of its client. Believed from --proxy-protocol-trusted-cidrs only.",
+    "PROXY protocol (version 1 or 2) on the callers' TCP port: a load balancer in front sends the address of its client. Accepted from --proxy-protocol-trusted-cidrs only.",
   ),
   frontendKeepaliveMs: option.duration("1m", "TCP keepalive of callers' connections. 0: off.", {
     konnectivity: "--frontend-keepalive-time",
@@ -86,7 +89,7 @@ const agents = section("Agents", {
   ),
   agentInsecurePort: option.port(
     0,
-    "Port for agents without TLS, for a load balancer in front that ends their TLS. It passes no client certificate on: agents need a token, which the load balancer can read, or inner TLS. The cluster is found by the Host header. 0: off.",
+    "Port for agents without TLS, for a load balancer in front that ends their TLS. 0: off. The load balancer passes no client certificate on: agents need a token, which it can read, or inner TLS. The Host header selects the cluster.",
   ),
   agentInsecureBindAddress: option.address(
     "127.0.0.1",
@@ -100,16 +103,16 @@ const agents = section("Agents", {
   agentInsecureProxyProtocol: option.oneOf(
     PROXY_PROTOCOL,
     "off",
-    "PROXY protocol on --agent-insecure-port. X-Forwarded-For is not believed.",
+    "PROXY protocol on --agent-insecure-port. X-Forwarded-For is ignored.",
   ),
   proxyProtocolTrustedCidrs: option.list(
     [],
-    "Addresses of load balancers whose PROXY headers are believed. From other addresses they are refused.",
+    "Addresses of load balancers whose PROXY headers are accepted. Connections from other addresses with such a header are refused.",
     { item: cidr },
   ),
   agentIdentities: option.list(
     [],
-    "Agents that are let in, patterns as in --caller-identities. Empty: every certificate of --cluster-ca-cert but Konnectivity's callers.",
+    "Agents that are admitted, patterns as in --caller-identities. Empty: every certificate of --cluster-ca-cert, except those of Konnectivity's callers.",
     { separator: ";", item: identityPattern },
   ),
   authenticationAudience: option.string(
@@ -123,7 +126,7 @@ const agents = section("Agents", {
   }),
   kubeconfig: option.file(
     "",
-    "How to reach the Kubernetes API that verifies the tokens and has the Leases of --enable-lease-controller. Empty: that of this pod's own cluster.",
+    "Kubeconfig of the Kubernetes API that verifies tokens and has the Leases of --enable-lease-controller. Empty: the API of this pod's own cluster.",
     { konnectivity: "--kubeconfig" },
   ),
   agentPath: option.string(TUNNEL_PATH, "Path of the WebSocket that agents ask for."),
@@ -134,29 +137,29 @@ const agents = section("Agents", {
   innerTls: option.oneOf(
     INNER_TLS_RULES,
     "never",
-    "Agents whose TLS connection ends at a middlebox (TLS inspection, a balancer) may prove themselves by a second TLS inside it: never, auto, or always. A cluster's document may say otherwise (agents.innerTls).",
+    "Agents whose TLS connection ends at a middlebox (TLS inspection, a balancer) may authenticate by a second TLS inside it: never, auto, or always. A cluster's document may have its own value (agents.innerTls).",
   ),
   konnectivityAgents: option.boolean(
     true,
-    "Agents of Konnectivity may connect to --agent-port beside culvert's own (docs/konnectivity.md). With --clusters each document says whether its agents may (agents.konnectivity).",
+    "Agents of Konnectivity may connect to --agent-port beside culvert's own (docs/konnectivity.md). With --clusters they need agents.konnectivity in the cluster's document.",
   ),
   proxyStrategies: option.list<Strategy>(
     ["default"],
-    "How agents are chosen, in order: destHost (an agent whose identifiers name the target's host), cidr (the longest network that it is in), defaultRoute (agents of the default route), default (any agent). The first that has an agent chooses. A cluster's document may have others (agents.strategies).",
+    "How agents are chosen, in order; the first strategy that has an agent for the target chooses. destHost: an agent whose identifiers contain the target's host. cidr: the agent with the longest network that contains its address. defaultRoute: agents of the default route. default: any agent. A cluster's document may have its own (agents.strategies).",
     { konnectivity: "--proxy-strategies", item: parseStrategy },
   ),
   strictIdentifiers: option.boolean(
     false,
-    "If an agent claims a target by destHost or cidr, other agents are never asked for it: while no agent that claims it is connected, the answer is 503. Claims are remembered from the start of the server on; a document names them beforehand (agents.claims).",
+    "If an agent claims a target by destHost or cidr, other agents are never asked for it: while no such agent is connected, the answer is 503. The server remembers claims from its start on; a document can list them beforehand (agents.claims).",
   ),
   allowedDestination: option.list(
     [],
-    "HOST:PORT that agents may reach through this server (their --target), such as kube-apiserver. This server resolves and dials it. With --clusters each document says it (allowedDestinations). Empty: nothing.",
+    "HOST:PORT that agents may reach through this server (their --target), such as kube-apiserver. Empty: none. This server resolves and dials it. With --clusters, use allowedDestinations of the cluster's document.",
     { item: (text) => formatTarget(parseTarget(text)) },
   ),
   maxAgents: option.integer(
     100,
-    "Agents of one cluster that are connected at once. It limits what a stolen credential can take. A cluster's document may have another number (agents.maxAgents).",
+    "Agents of one cluster that may be connected at once. It limits the damage of a stolen credential. A cluster's document may have another number (agents.maxAgents).",
     { min: 1, max: 100_000 },
   ),
   keepaliveMs: option.duration("20s", "Interval of pings to agents; 2.5 of them without a byte end a tunnel.", {
@@ -166,12 +169,12 @@ const agents = section("Agents", {
   }),
   linkGraceMs: option.duration(
     "30s",
-    "How long a tunnel that has lost its connection waits for the agent's next one; its streams stand still meanwhile. 0: they end with the connection.",
+    "How long a tunnel that has lost its connection waits for the agent's next one; its streams pause meanwhile. 0: streams end with the connection.",
     { max: "1h" },
   ),
   helloTimeoutMs: option.duration(
     "5s",
-    "From the upgrade to the agent's hello. Of one cluster, twice as many connections as it may have agents (at least 16) may wait for theirs; one more gets 503.",
+    "From the upgrade to the agent's hello. In each cluster twice as many connections as it may have agents (at least 16) may wait for their hello; further ones get 503.",
     { min: "1ms" },
   ),
 });
@@ -187,18 +190,18 @@ const bounds = section("Deadlines and bounds", {
   ),
   agentAckTimeoutMs: option.duration(
     "2s",
-    "How long an agent that has not accepted a new stream may be silent, before another agent is asked; half of it more, if there is no other.",
+    "How long an agent that has not accepted a new stream may be silent before another agent is asked. It is one and a half times as long if there is no other.",
     {
       min: "1ms",
     },
   ),
   agentWaitMs: option.duration(
     "1s",
-    "How long a CONNECT waits while no agent is connected. For one that has only lost its connection, half of --connect-timeout at least.",
+    "How long a CONNECT waits while no agent is connected. If an agent has only lost its connection, it waits at least half of --connect-timeout.",
   ),
   establishedGapMs: option.duration(
     "100ms",
-    "The first bytes of a target that speaks first are held back this long after the 200 on a unix socket, and after the DIAL_RSP of gRPC: kube-apiserver fails if one read returns both.",
+    "If a target speaks first, its bytes are held back this long after the 200 on a unix socket, and after the DIAL_RSP of gRPC. kube-apiserver fails if one read returns both.",
   ),
   handshakeTimeoutMs: option.duration(
     "10s",
@@ -207,12 +210,12 @@ const bounds = section("Deadlines and bounds", {
   ),
   maxHandshakes: option.integer(
     2_048,
-    "On each port, TLS handshakes in progress at once, and connections that have said nothing. One more drops the oldest: real ones take milliseconds.",
+    "TLS handshakes in progress at once on each port, and connections that have sent nothing. A further one drops the oldest: real ones take milliseconds.",
     { min: 1, max: 1_000_000 },
   ),
   maxWaitingHandshakes: option.integer(
     8_192,
-    "On each port, clients that wait for the server to begin their TLS handshake; it does so in order, a few at a time. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most.",
+    "Clients on each port that wait for their TLS handshake; the server begins handshakes in order, a few at a time. A further client drops the oldest of the network (IPv4 /32, IPv6 /64) that has most.",
     { min: 1, max: 1_000_000 },
   ),
   headerTimeoutMs: option.duration("10s", "From the accepted connection to its complete request header.", {
@@ -220,17 +223,17 @@ const bounds = section("Deadlines and bounds", {
   }),
   maxWaitingConnections: option.integer(
     2_048,
-    "Connections without a complete request header at once, after TLS: on each port of agents, on each unix socket, and of each cluster on the callers' port; four times as many on all TCP ports together. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most: real callers and agents take milliseconds.",
+    "Connections without a complete request header at once, after TLS: on each agents' port, on each unix socket, and of each cluster on the callers' port. All TCP ports together may have four times as many. A further one drops the oldest of the network (IPv4 /32, IPv6 /64) that has most: real callers and agents take milliseconds.",
     { min: 1, max: 1_000_000 },
   ),
   maxTokenVerifications: option.integer(
     256,
-    "Agents of one cluster whose token is being verified at once, which may take seconds; and as many callers. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most, which is told when to come back.",
+    "Agents of one cluster whose token is being verified at once, which may take seconds; and as many callers. A further one drops the oldest of the network (IPv4 /32, IPv6 /64) that has most, with a time for its next attempt.",
     { min: 1, max: 1_000_000 },
   ),
   maxInnerHandshakes: option.integer(
     256,
-    "Unauthenticated agents of one cluster in the inner TLS handshake at once. As many more may wait before their hello. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most.",
+    "Unauthenticated agents of one cluster in the inner TLS handshake at once. As many more may wait before their hello. A further one drops the oldest of the network (IPv4 /32, IPv6 /64) that has most.",
     { min: 1, max: 1_000_000 },
   ),
   headerLimit: option.size("16KiB", "Largest request header.", { min: "1KiB", max: "1MiB" }),
@@ -245,10 +248,10 @@ const bounds = section("Deadlines and bounds", {
   }),
   shutdownDelayMs: option.duration(
     "0s",
-    "After SIGTERM, how long the server still accepts everything while it is not ready, so that load balancers notice before its ports close. It should be longer than their check takes; 0 where a preStop hook waits.",
+    "After SIGTERM, how long the server still accepts everything while it is not ready, so that load balancers notice before its ports close. Choose more than their check takes, or 0 if a preStop hook waits.",
     { max: "10m" },
   ),
-  drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on.", {
+  drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may continue.", {
     konnectivity: "--graceful-shutdown-timeout",
   }),
 });
@@ -286,7 +289,7 @@ const operations = section("Health and administration", {
   ),
   adminPeers: option.list(
     [],
-    "HOST:PORT of the admin ports of the other servers, which the status page asks while somebody looks at it. This server may be among them.",
+    "HOST:PORT of the admin ports of the other servers, which the status page asks while it is open. This server may be among them.",
     { item: (text) => formatTarget(parseTarget(text)) },
   ),
   readyNeedsAgent: option.boolean(
@@ -295,18 +298,18 @@ const operations = section("Health and administration", {
   ),
   readyNeedsTokenReview: option.boolean(
     false,
-    "Ready only after an API server has answered a TokenReview, where clusters use them. Not beside the API server itself: its pod would wait for this one.",
+    "Ready only after an API server has answered a TokenReview, if clusters use them. Do not set it beside the API server itself: the two pods would wait for each other.",
   ),
 });
 
 const audit = section("Audit trail", {
   auditLog: option.string(
     "",
-    "Where the audit trail goes: a file (opened again at SIGHUP), - for stdout, or unix:PATH, a socket at which a collector listens. A JSON line for each decision about a CONNECT or an agent, and one for its end (docs/audit.md). Empty: none.",
+    "Destination of the audit trail: a file (opened again at SIGHUP), - for stdout, or unix:PATH, the socket of a collector. Empty: no trail. It has a JSON line for each decision about a CONNECT or an agent, and another for its end (docs/audit.md).",
   ),
   auditRequired: option.boolean(
     false,
-    "A CONNECT gets its 200 when its decision is in the audit trail, and 503 while that cannot be written; the server is not ready then.",
+    "A CONNECT gets its 200 only when its decision is in the audit trail, and 503 while the trail cannot be written; the server is not ready then.",
   ),
 });
 

@@ -40,7 +40,7 @@ export const tracingRows = section("Traces", {
   ),
   traceSamplingRatePerMillion: option.integer(
     10_000,
-    "Of a million CONNECTs without a traceparent, how many begin a trace. One with a traceparent is traced if its caller has sampled it.",
+    "Number of CONNECTs that begin a trace, of a million without a traceparent. A CONNECT with a traceparent is traced if its caller has sampled it.",
     { min: 0, max: 1_000_000 },
   ),
 });
@@ -57,12 +57,12 @@ export const streamRows = section("Streams and memory", {
   ),
   sessionBudget: option.size(
     "64MiB",
-    "Bytes that all streams of a tunnel may buffer together. Above it, windows do not grow, and connections whose readers have stopped are ended. Those that hold most and have not moved for longest end first.",
+    "Bytes that all streams of a tunnel may buffer together. Above it, windows do not grow, and connections whose readers have stopped are ended, first the connections that hold most and have not moved for longest.",
     { min: "1MiB", max: "16GiB" },
   ),
   memoryLimit: option.size(
     formatSize(defaultMemoryLimit()),
-    "Bytes that all connections of the process may hold together: not read by slow readers, not acknowledged by the other end, or waiting in sockets. Above it, windows do not grow, and clusters that hold more than their share end connections whose readers have stopped. New connections are refused only where no reader has stopped. The process itself uses more: about 80MiB when idle, and bytes on their way.",
+    "Bytes that all connections of the process may hold together: not read by slow readers, not acknowledged by the other end, or waiting in sockets. Above it, windows do not grow, and clusters that hold more than their share end connections whose readers have stopped. New connections are refused only if no reader has stopped. The process itself needs more: some 80MiB when idle, and bytes on their way.",
     { min: "1MiB", defaultText: "half of what the control group, or else the machine, has beyond 80MiB" },
   ),
   replayBuffer: option.size(
@@ -72,7 +72,7 @@ export const streamRows = section("Streams and memory", {
   ),
   stallTimeoutMs: option.duration(
     "15m",
-    "A connection is ended when its peer reads no byte for this time while data waits for it, and when no data passes for this time after one side has ended. Idle connections are not ended.",
+    "A connection is ended if its peer reads no byte for this time while data waits, or if no data passes this long after one side has ended. Idle connections are not ended.",
     { min: "1s" },
   ),
 });
@@ -94,7 +94,7 @@ export const adminBindAddress = option.address("127.0.0.1", "Address of the admi
 
 export const adminAllowedHosts = option.list(
   [],
-  "Names that a request to the admin port may have in Host, besides localhost and IP addresses. Others are refused: a web page in an operator's browser may have sent the request (DNS rebinding).",
+  "Names that a request to the admin port may have in Host, besides localhost and IP addresses. Other names are refused: a web page in an operator's browser may have sent the request (DNS rebinding).",
   { item: hostName },
 );
 

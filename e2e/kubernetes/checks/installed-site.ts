@@ -64,7 +64,7 @@ export class Site {
     }
   }
 
-  /** What `helm test` runs. */
+  /** The script of `helm test`. */
   async helmTests(): Promise<void> {
     const { release, namespace, agentsNamespace } = this.#variant;
     const tests = [

@@ -1,5 +1,5 @@
 /**
- * What `helm test` runs: asks an agent's /readyz until it is ready, for a minute at most. Its environment:
+ * Script of `helm test`: asks an agent's /readyz until it is ready, for a minute at most. Its environment:
  * TEST_TARGET is host:port of the health port; TEST_SERVER is the URL of the server's port for callers, or empty to ask
  * directly; TEST_FOLDER has the caller's tls.crt, tls.key and ca.crt.
  */
