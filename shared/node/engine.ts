@@ -2,7 +2,7 @@ import { performance } from "node:perf_hooks";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
-// What differs between the engines: V8 of Node.js, whose flags come without a promise, and JavaScriptCore of Bun.
+// Differences between the engines: V8 of Node.js, whose flags come without a promise, and JavaScriptCore of Bun.
 // docs/node.md lists each behaviour, why it is used, and its test.
 
 /** The global of Bun, in which it has functions of its own; `undefined` on Node.js. */
