@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, constants, openSync, readSync, writeSync } from "node:fs";
+import { connect as connectHttp2 } from "node:http2";
 import { type AddressInfo, createServer } from "node:net";
+import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
 import { TempDir } from "../e2e/harness/temp.ts";
 import { until } from "../shared/basics/testing/wait.ts";
@@ -11,6 +13,7 @@ import { FEATURES } from "../shared/wire/handshake.ts";
 import { encodeAnswer, readOpen } from "../shared/wire/stream-head.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
 import { type AuditLine, auditFile } from "./audit/testing/trail.ts";
+import { CallOfTest } from "./callers/testing/grpc-call.ts";
 import { StockAgent } from "./konnectivity-agents/testing/stock-agent.ts";
 import { askAs, fleetOf } from "./peers/testing/tenant-fleet.ts";
 import { agentOf, callerOf, collect, fetchText, pki, start } from "./testing/server.ts";
@@ -67,6 +70,42 @@ test("a CONNECT is in the trail before its 200, and at its end with what it has 
   ]);
   const logged = server.lines.find(({ msg }) => msg === "connection closed");
   assert.equal(decision?.["connection"], logged?.["id"]);
+});
+
+test("CONNECTs over HTTP/2 and dials over gRPC are in the trail as those over HTTP/1 are", async (t) => {
+  const path = pathIn(t);
+  await using server = await start({ auditLog: path });
+  await agentOf(server);
+  const socket = await callerOf(server, pki.caller);
+  const session = connectHttp2("http://localhost", { createConnection: () => socket });
+  t.after(() => session.destroy());
+  const stream = session.request({ ":method": "CONNECT", ":authority": "10.0.0.2:10250" });
+  await once(stream, "response");
+  stream.end("12");
+  assert.equal(await text(stream), "12");
+  const refused = session.request({ ":method": "CONNECT", ":authority": "nowhere" });
+  await text(refused);
+  const call = new CallOfTest(await callerOf(server, pki.caller));
+  t.after(() => call.cut());
+  const connectID = await call.open();
+  call.sendData(connectID, "123");
+  await until(() => call.text(connectID) === "123");
+  call.send({ case: "closeRequest", value: { connectID } });
+  const lines = await linesOf(path, "connect", 5);
+  for (const [target, bytes] of [
+    ["10.0.0.2:10250", 2],
+    ["10.0.0.1:10250", 3],
+  ]) {
+    const [decision, end] = lines.filter((line) => line["target"] === target);
+    assert.deepEqual(only(decision, "event", "decision", "rule", "agent"), ["decision", "allowed", "ok", "a"]);
+    assert.equal(identityOf(decision)["subject"], "CN=kube-apiserver,O=system:masters");
+    assert.match(String(decision?.["source"]), /^127\.0\.0\.1:\d+$/);
+    assert.deepEqual(only(end, "event", "id", "outcome"), ["end", decision?.id, "ok"]);
+    assert.deepEqual(only(end, "bytesUp", "bytesDown"), [bytes, bytes]);
+  }
+  const nowhere = lines.find((line) => line["target"] === "nowhere");
+  assert.deepEqual(only(nowhere, "decision", "rule"), ["refused", "bad_target"]);
+  assert.equal(identityOf(nowhere)["by"], "certificate");
 });
 
 test("what is open when a server ends its connections has an end in its trail", async (t) => {

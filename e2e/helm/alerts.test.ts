@@ -9,6 +9,7 @@ import {
   AGENTS_OF_OTHER,
   ALL,
   ALWAYS_0,
+  AUDIT_LOST,
   alertsOf,
   BUILD,
   BUILD_OF_OTHER,
@@ -89,6 +90,8 @@ const CASES: readonly (readonly [sentence: string, series: Series, alerts: reado
   ["links that are cut each minute fire", { [CUTS]: "0+1x180" }, ["CulvertLinksCut"]],
   ["the first lesson of an agent fires", { [LESSONS]: "0x90 1x90" }, ["CulvertPathCutsLearned"]],
   ["faults in files of clusters fire", { [FAULTS]: "1x180" }, ["CulvertClusterFaults"]],
+  ["a server that loses lines of its audit trail fires", { [AUDIT_LOST]: "0x115 3x65" }, ["CulvertAuditLinesLost"]],
+  ["a server that has lost lines of its audit trail an hour ago does not fire", { [AUDIT_LOST]: "0x60 3x120" }, []],
   ["tokens that cannot be verified fire", { [REVIEWS]: "1x180" }, ["CulvertTokensNotVerified"]],
 ];
 

@@ -4,18 +4,25 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { after, test } from "node:test";
 import { promisify } from "node:util";
+import { auditFile } from "../../server/audit/testing/trail.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { blackHoleTarget } from "../harness/targets/absent.ts";
 import { sourceTarget } from "../harness/targets/plain.ts";
 import { refusedTarget } from "../harness/targets.ts";
+import { TempDir } from "../harness/temp.ts";
 import { waitFor } from "../harness/wait.ts";
 import { startWorld, type Via } from "../harness/world.ts";
 import { goMissing, goPeerBinary } from "./go-peer.ts";
 
 const skip = goMissing;
 const { log, lines } = captureLog();
-const world = await startWorld({ log, targets: ["echo", "sink", "banner"] });
-after(() => world[Symbol.asyncDispose]());
+const folder = new TempDir();
+const auditLog = folder.file("audit");
+const world = await startWorld({ log, targets: ["echo", "sink", "banner"], server: { auditLog } });
+after(async () => {
+  await world[Symbol.asyncDispose]();
+  folder[Symbol.dispose]();
+});
 
 type Command = "echo" | "parallel" | "read" | "first" | "close" | "hold";
 
@@ -53,6 +60,13 @@ for (const via of ["uds", "tls"] as const) {
     const line = await waitFor(() => linesOf(address).find((each) => each["caller"] === caller));
     assert.deepEqual([line["outcome"], line["endedBy"], line["reason"]], ["ok", "caller", undefined]);
     assert.deepEqual([line["bytesUp"], line["bytesDown"]], [10_000_000, 10_000_000]);
+    const trail = auditFile(auditLog);
+    const decision = trail.find(({ connection }) => connection === line["id"]) ?? assert.fail("no decision");
+    assert.deepEqual([decision["target"], decision["decision"]], [address, "allowed"]);
+    const { by, subject } = decision["identity"] as Record<string, unknown>;
+    assert.deepEqual([by, subject], via === "uds" ? ["unix", undefined] : ["certificate", "CN=culvert-client"]);
+    const end = trail.find(({ event, id }) => event === "end" && id === decision.id);
+    assert.deepEqual([end?.["outcome"], end?.["bytesUp"], end?.["bytesDown"]], ["ok", 10_000_000, 10_000_000]);
   });
 
   test(`the sentence of a refused dial reaches konnectivity-client over ${via}`, { skip }, async () => {

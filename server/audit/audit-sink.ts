@@ -9,8 +9,8 @@ export interface AuditSink {
   readonly isWaiting: boolean;
   /** Why lines wait or are lost, in a few words and without paths; `undefined`: nothing is wrong. */
   readonly fault: string | undefined;
-  /** Begins to write to the file that has the name now. */
-  reopen(): void;
+  /** Begins to write to the file that has the name now. Returns the error of one that cannot be opened. */
+  reopen(): Error | undefined;
   /** Gives up what still waits. */
   close(): void;
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { readFileSync, renameSync } from "node:fs";
+import { mkdirSync, readFileSync, renameSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { type TestContext, test } from "node:test";
 import { TempDir } from "../../e2e/harness/temp.ts";
@@ -123,6 +123,19 @@ test("SIGHUP opens the file again", (t) => {
     [auditFile(`${path}.1`), auditFile(path)].map(([line]) => line?.["reason"]),
     ["before", "after"],
   );
+});
+
+test("a file that cannot be opened again at SIGHUP has a line in the log, and the one before gets the lines", (t) => {
+  const dir = `${pathIn(t)}.d`;
+  mkdirSync(dir);
+  const { trail, warnings } = trailOf(t, `${dir}/audit`);
+  renameSync(dir, `${dir}.away`);
+  process.emit("SIGHUP");
+  trail.refused(FACTS, "forbidden", "no");
+  assert.equal(auditFile(`${dir}.away/audit`).length, 1);
+  const [[fields, sentence]] = warnings as [[{ readonly reason: string }, string]];
+  assert.match(fields.reason, /^ENOENT: .*audit/);
+  assert.equal(sentence, "the audit trail's file cannot be opened again: the old one stays");
 });
 
 test("a trail that is required and cannot be written refuses at once, and the server is not ready", async (t) => {

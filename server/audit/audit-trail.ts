@@ -100,7 +100,11 @@ export class AuditTrail {
     process.on("SIGHUP", this.#reopen);
   }
 
-  readonly #reopen = (): void => this.#sink.reopen();
+  readonly #reopen = (): void => {
+    const error = this.#sink.reopen();
+    if (error === undefined) return;
+    this.#setup.log.warn({ reason: error.message }, "the audit trail's file cannot be opened again: the old one stays");
+  };
 
   /** Throws `unaudited` where decisions have to be written, and cannot. */
   requireWritable(): void {

@@ -92,8 +92,8 @@ export class FileSink implements AuditSink {
   }
 
   /** A file that cannot be opened leaves the one before in use. */
-  reopen(): void {
-    if (!this.#isRegular) return;
+  reopen(): Error | undefined {
+    if (!this.#isRegular) return undefined;
     try {
       const fd = openPipe(this.#path);
       if (fd === undefined) {
@@ -106,6 +106,7 @@ export class FileSink implements AuditSink {
     } catch (error) {
       this.#reopenError = error as NodeJS.ErrnoException;
     }
+    return this.#reopenError;
   }
 
   close(): void {

@@ -95,7 +95,7 @@ export class SocketSink implements AuditSink {
     return this.isWaiting && performance.now() - this.#takenAt >= UNREAD_MS ? NOT_READ : undefined;
   }
 
-  reopen(): void {}
+  reopen(): undefined {}
 
   close(): void {
     this.#isClosed = true;

@@ -34,6 +34,7 @@ export const AGENT_CA = `culvert_certificate_expiry_timestamp_seconds{${AGENT},r
 export const CUTS = `culvert_server_link_suspensions_total{${SERVER},cause="reset"}`;
 export const LESSONS = `culvert_agent_path_lessons_total{${AGENT},lesson="age_limit"}`;
 export const FAULTS = `culvert_server_cluster_faults{${SERVER}}`;
+export const AUDIT_LOST = `culvert_server_audit_lines_lost_total{${SERVER}}`;
 export const REVIEWS = `culvert_server_token_review_failing{${SERVER}}`;
 
 export const UP = `up{${SERVER}}`;
