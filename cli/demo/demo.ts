@@ -9,7 +9,7 @@ import { readableLine } from "../../shared/runtime/logger.ts";
 import { exitCodeOf, untilSignal } from "../../shared/runtime/run.ts";
 import { createPki, type Pki, refuseToOverwrite } from "../pki/pki.ts";
 import { connectOnce } from "./connect.ts";
-import { type Child, ChildDied, Children, choosePorts, type DemoFolder, demoFolder } from "./resources.ts";
+import { type Child, ChildDied, Children, choosePorts, type DemoFolder, demoFolder, endWithNpm } from "./resources.ts";
 
 interface DemoOptions {
   /** Folder for certificates and the socket. By default it is a temporary one, which the demo removes at its end. */
@@ -46,6 +46,7 @@ export async function runDemo(options: DemoOptions): Promise<void> {
     children.kill();
     folder?.remove();
   });
+  endWithNpm();
 
   const show = async (): Promise<void> => {
     out.heading("culvert demo: a CONNECT through a server and an agent's WebSocket tunnel to a target");

@@ -106,6 +106,23 @@ export class Children {
   readonly #onExit = (): void => this.kill();
 }
 
+/** How often npm is looked for, ms. */
+const NPM_CHECK_MS = 500;
+
+/**
+ * Asks this process to end when npm, which has started it, is gone: after a SIGKILL it could pass on no signal. A demo
+ * without npm may outlive its parent, as under nohup.
+ */
+export function endWithNpm(): void {
+  if (process.env["npm_lifecycle_event"] === undefined) return;
+  const parent = process.ppid;
+  const timer = setInterval(() => {
+    if (process.ppid === parent) return;
+    clearInterval(timer);
+    process.kill(process.pid, "SIGTERM");
+  }, NPM_CHECK_MS).unref();
+}
+
 /** The environment without options of a real server or agent, which are not meant for the demo. */
 function ownEnvironment(): NodeJS.ProcessEnv {
   const entries = Object.entries(process.env);
