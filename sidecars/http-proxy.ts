@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { parseTarget, type Target } from "../shared/address/target.ts";
-import { forward, NO_PROXY_REQUEST, wholeUrl } from "../shared/http/forward.ts";
+import { forward, hasUnknownCoding, NO_PROXY_REQUEST, UNKNOWN_CODING, wholeUrl } from "../shared/http/forward.ts";
 import { printable } from "../shared/outcomes.ts";
 import type { SidecarContext } from "./context.ts";
 import { authorizationFor, HostedProxies } from "./hosted-proxy.ts";
@@ -66,6 +66,7 @@ async function serveRequest(asked: IncomingMessage, answer: ServerResponse, prox
   try {
     const url = wholeUrl(asked.url ?? "");
     if (url === undefined) throw new Refusal(400, "http_request_error", NO_PROXY_REQUEST);
+    if (hasUnknownCoding(asked)) throw new Refusal(501, "http_request_error", UNKNOWN_CODING);
     const { authority, path } = url;
     const target = targetOf(url.target);
     const through = hosted.find("http", target);

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import type { Agent } from "../../agent/agent.ts";
 import type { ServerOptions } from "../../server/options/options.ts";
 import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing/tokens.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
 import { startClusterAgent } from "./cluster-agents.ts";
 import { ClusterFolder } from "./cluster-files.ts";
 import { type ClusterServer, startClusterServer } from "./cluster-server.ts";
@@ -28,16 +29,18 @@ export class HttpPortWorld implements AsyncDisposable {
     others = [],
     withTokens = [],
     server = {},
+    log,
   }: {
     readonly others?: readonly string[];
     readonly withTokens?: readonly string[];
     readonly server?: Partial<ServerOptions>;
+    readonly log?: Logger;
   } = {}): Promise<HttpPortWorld> {
     const folder = await ClusterFolder.create(["blue", ...others]);
     const world = new HttpPortWorld(folder, await freePort(), await Issuer.create());
     return started(world, async () => {
       for (const name of ["blue", ...withTokens]) await world.#takeTokens(name);
-      world.#running = await startClusterServer(folder, { httpPort: world.port, agentWaitMs: 20, ...server });
+      world.#running = await startClusterServer(folder, { httpPort: world.port, agentWaitMs: 20, ...server }, log);
       await world.startAgent();
     });
   }

@@ -6,10 +6,15 @@ import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
 import { connect as connectTls } from "node:tls";
 import { auditFile } from "../../server/audit/testing/trail.ts";
+import { SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { ClusterFolder } from "../harness/cluster-files.ts";
+import { startClusterServer } from "../harness/cluster-server.ts";
 import { curl } from "../harness/curl.ts";
 import { HttpPortWorld } from "../harness/http-port.ts";
+import { captureLog } from "../harness/log-lines.ts";
 import { scrapeRegistry } from "../harness/scrape.ts";
+import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { TempDir } from "../harness/temp.ts";
 
@@ -96,9 +101,68 @@ test("a connection takes one request: the next one reaches no target", async (t)
   assert.match(String(first), /^HTTP\/1\.1 200 /);
   socket.write(request("/second", login));
   await once(socket.resume(), "close");
-  const pipelined = sent(world, request("/first", login) + request("/second", login));
-  await once(pipelined.resume(), "close");
+  for (const behind of [request("/second", login), "no HTTP", "\r\n"]) {
+    const all = await text(sent(world, request("/first", login) + behind));
+    assert.match(all, /^HTTP\/1\.1 200 [\s\S]*hello/, "bytes behind the request do not cost its answer");
+    assert.equal(all.split("HTTP/1.1").length, 2);
+  }
+  const post = `POST ${url}/first HTTP/1.1\r\nHost: x\r\n${basic(login)}Content-Length: 2\r\n\r\n`;
+  assert.match(await text(sent(world, `${post}12345`)), /^HTTP\/1\.1 200 [\s\S]*hello/);
   assert.ok(!asked.includes("/second"));
+});
+
+test("a body with another transfer coding than chunked is refused, since it would lose it", async (t) => {
+  await using world = await HttpPortWorld.start();
+  let requests = 0;
+  const url = await httpTarget(t, (_asked, answer) => {
+    requests++;
+    answer.end("hello");
+  });
+  const login = basic(await world.login());
+  const post = (coding: string): string =>
+    `POST ${url}/ HTTP/1.1\r\nHost: x\r\n${login}Transfer-Encoding: ${coding}\r\n\r\n2\r\nhi\r\n0\r\n\r\n`;
+  for (const coding of ["gzip, chunked", "gzip\r\nTransfer-Encoding: chunked"]) {
+    assert.match(await text(sent(world, post(coding))), /^HTTP\/1\.1 501 Transfer-Encoding has another coding/);
+  }
+  assert.equal(requests, 0);
+  assert.match(await text(sent(world, post("Chunked"))), /^HTTP\/1\.1 200 /);
+});
+
+test("a body whose chunks are malformed ends the connection", async (t) => {
+  await using world = await HttpPortWorld.start();
+  const url = await httpTarget(t, (asked) => void asked.resume());
+  const post = `POST ${url}/ HTTP/1.1\r\nHost: x\r\n${basic(await world.login())}Transfer-Encoding: chunked\r\n\r\n`;
+  await text(sent(world, `${post}2\r\nhi\r\nno length\r\n`)).catch(() => {});
+});
+
+test("a request that comes to no cluster is counted, and on the list of refusals", async () => {
+  await using world = await HttpPortWorld.start();
+  const { metrics } = world.server;
+  await text(sent(world, `CONNECT 10.0.0.1:443 HTTP/1.1\r\nHost: x\r\n${basic("absent:x")}\r\n`));
+  await text(sent(world, "GET http://10.0.0.2/ HTTP/1.1\r\nHost: x\r\n\r\n"));
+  const scraped = await scrapeRegistry(metrics.registry);
+  assert.equal(scraped.value("culvert_server_connections_total", { cluster: "", outcome: "unauthenticated" }), 2);
+  const listed = metrics.refusals.list().map(({ side, code, from, target }) => [side, code, from, target]);
+  assert.deepEqual(listed, [
+    ["caller", "unauthenticated", "127.0.0.1", "10.0.0.2:80"],
+    ["caller", "unauthenticated", "127.0.0.1", "10.0.0.1:443"],
+  ]);
+});
+
+test("a port in clear is a warning at the start where no cluster takes tokens of callers", async () => {
+  using folder = await ClusterFolder.create(["blue"]);
+  for (const [httpBindAddress, warnings] of [
+    ["127.0.0.1", 1],
+    ["0.0.0.0", 0], // a certificate does there
+  ] as const) {
+    const { log, lines } = captureLog();
+    using _server = await startClusterServer(folder, { httpPort: await freePort(), httpBindAddress }, log);
+    const warned = lines.filter(({ level, msg }) => level === "warn" && /^--http-port refuses everybody/.test(msg));
+    assert.equal(warned.length, warnings);
+  }
+  const { log, lines } = captureLog();
+  await using _world = await HttpPortWorld.start({ log });
+  assert.ok(!lines.some(({ msg }) => /^--http-port refuses everybody/.test(msg)));
 });
 
 test("clients without a good token, and requests that are no proxy's, are refused with a sentence", async () => {
@@ -145,6 +209,25 @@ test("a request that comes to no cluster is in the audit trail, without its toke
   ]);
   assert.match(String(lines[0]?.["reason"]), /^no cluster "absent" takes tokens/);
   assert.ok(!JSON.stringify(lines).includes(token));
+});
+
+test("a CONNECT and a request for a whole URL are in the audit trail with the subject of the token", async () => {
+  await using http = await TARGETS.http();
+  using folder = new TempDir();
+  const auditLog = folder.file("audit");
+  await using world = await HttpPortWorld.start({ server: { auditLog } });
+  const proxy = ["-x", `http://${await world.login()}@127.0.0.1:${world.port}`];
+  const lines = () => auditFile(auditLog).filter(({ kind }) => kind === "connect");
+  for (const [at, args] of [[], ["--proxytunnel"]].entries()) {
+    assert.equal(await curl(...proxy, ...args, `http://${http.address}/`), HELLO);
+    await until(() => lines().length === 2 * (at + 1));
+    const [decision, end] = lines().slice(-2);
+    const facts = ["cluster", "target", "address", "decision", "identity"].map((field) => decision?.[field]);
+    const identity = { by: "token", subject: SUBJECT };
+    assert.deepEqual(facts, ["blue", http.address, http.address, "allowed", identity]);
+    assert.deepEqual([end?.event, end?.id, end?.["outcome"]], ["end", decision?.id, "ok"]);
+    assert.ok(Number(end?.["bytesDown"]) >= HELLO.length);
+  }
 });
 
 test("a target that cannot be reached is told in the status line, whatever the request", async () => {
@@ -210,7 +293,8 @@ test("a removed cluster ends the connections of its callers, also of those that 
 });
 
 test("beyond loopback the port speaks TLS by the callers' certificates, and never agrees on HTTP/2", async () => {
-  await using world = await HttpPortWorld.start({ others: ["green"], server: { httpBindAddress: "0.0.0.0" } });
+  const server = { httpBindAddress: "0.0.0.0" };
+  await using world = await HttpPortWorld.start({ others: ["green"], withTokens: ["green"], server });
   await using http = await TARGETS.http();
   const blue = world.folder.get("blue");
   const offer = async (...ALPNProtocols: string[]) => {
@@ -226,6 +310,14 @@ test("beyond loopback the port speaks TLS by the callers' certificates, and neve
   const at = ["--resolve", `${blue.sni}:${world.port}:127.0.0.1`];
   assert.equal(await curl(...at, ...proxy, `http://${http.address}/`), HELLO);
   assert.equal(await curl(...at, ...proxy, "--proxytunnel", `http://${http.address}/`), HELLO);
+  for (const args of [[], ["--proxytunnel"]]) {
+    const other = ["--proxy-insecure", "-x", `https://${await world.login("green")}@${blue.sni}:${world.port}`];
+    const answer = await curl("-i", ...at, ...other, ...args, `http://${http.address}/`).catch(({ stdout }) => stdout);
+    assert.match(
+      String(answer),
+      /^HTTP\/1\.1 407 the token came with the name of cluster "green", which is not served/,
+    );
+  }
   const { stderr } = await curl("-x", `http://127.0.0.1:${world.port}`, "http://10.0.0.1/").catch((error) => error);
   assert.match(stderr, /Empty reply|reset|HTTP\/0.9/i);
 });

@@ -64,6 +64,19 @@ test("fields of one connection stay on it, others are passed on, and Via is adde
   assert.equal(answer.headers["x-secret"], undefined);
 });
 
+test("a body with another transfer coding than chunked is refused", async () => {
+  await using world = await startWorld();
+  await using proxy = await startHttp(world);
+  const asked = ask(proxy, "http://127.0.0.1:1/", {
+    method: "POST",
+    headers: { "Transfer-Encoding": "gzip, chunked" },
+  });
+  asked.on("error", () => {}).end("hi");
+  const answer = await answerOf(asked);
+  assert.equal(answer.statusCode, 501);
+  assert.match(await text(answer), /^Transfer-Encoding has another coding than chunked/);
+});
+
 test("requests follow one another on one connection, with bodies of each framing", async (t) => {
   const url = await httpTarget(t, (asked, answer) => void asked.pipe(answer));
   await using world = await startWorld();

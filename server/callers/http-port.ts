@@ -4,11 +4,10 @@ import { isLoopback } from "../../shared/address/network.ts";
 import { shownAuthority } from "../../shared/address/target.ts";
 import { TurnQueue } from "../../shared/basics/timers.ts";
 import { presentedToken } from "../../shared/http/bearer.ts";
-import { wholeUrl } from "../../shared/http/forward.ts";
+import { hasUnknownCoding, wholeUrl } from "../../shared/http/forward.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import { formatEndpoint, type IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
-import { claimedBy } from "../../shared/tls/identity.ts";
 import type { Clusters } from "../cluster-runtime/clusters.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { openPlainPort, openTlsPort } from "../listeners/open-port.ts";
@@ -36,7 +35,7 @@ interface HttpPortSurroundings {
  * An HTTP proxy for callers, `--http-port` (decision 0059): in clear on a loopback address, over TLS on any other.
  *
  * ```
- *  one request ─▶ its cluster: Basic CLUSTER:TOKEN, the server name, or the only one with tokens ─▶ its callers
+ *  one request ─▶ its cluster: the server name, Basic CLUSTER:TOKEN, or the only one with tokens ─▶ its callers
  *       └──────────────────────────────┴─▶ refused
  * ```
  */
@@ -77,7 +76,9 @@ export class HttpPort implements PortHandler {
       keepaliveMs: frontendKeepaliveMs,
       onConnection: (connection: IncomingConnection) => this.connections.take(connection),
     } as const;
-    const { listener, address } = isLoopback(httpBindAddress)
+    const isPlain = isLoopback(httpBindAddress);
+    if (isPlain && this.#hostsWithTokens().length === 0) this.#context.log.warn(NO_TOKENS);
+    const { listener, address } = isPlain
       ? await openPlainPort({ ...port, trustedCidrs: [] }, this.#context)
       : await openTlsPort({ ...port, hosts: this.#with.clusters.callerHosts, protocols: ["http/1.1"] }, this.#context);
     this.#listener = listener;
@@ -101,6 +102,7 @@ export class HttpPort implements PortHandler {
   onRequest(request: IncomingMessage, connection: IncomingConnection): void {
     const url = wholeUrl(request.url ?? "");
     if (url === undefined) this.#refuse(connection, "notForProxy");
+    else if (hasUnknownCoding(request)) this.#refuse(connection, "unknownCoding");
     else {
       const make = (host: ClusterVirtualHost) => new WholeUrlCaller(request, url, connection, host, this.#context);
       this.#serve(url.target, request, connection, make);
@@ -130,21 +132,24 @@ export class HttpPort implements PortHandler {
     } catch (error) {
       if (!this.connections.leaveWaiting(connection)) return;
       const refusal = toCulvertError(error);
-      this.#auditRefused(authority, connection, refusal);
+      this.#recordRefused(shownAuthority(authority), connection, refusal);
       reply.refuseConnect(connection.socket, refusal, TOKEN_CHALLENGES);
       this.#logRefused(connection, printable(refusal.message));
     }
   }
 
-  /** It came to no cluster, so that no `ConnectRecord` is made of it. */
-  #auditRefused(authority: string, { socket, source }: IncomingConnection, { code, message }: CulvertError): void {
-    const by = { claimed: claimedBy(socket) };
-    const facts = { cluster: undefined, source: formatEndpoint(source), target: shownAuthority(authority) };
-    this.#context.audit()?.refused({ kind: "connect", by, ...facts }, code, message);
+  /** It came in clear and to no cluster, so that no `ConnectRecord` is made of it. */
+  #recordRefused(target: string, { source }: IncomingConnection, { code, message }: CulvertError): void {
+    const { audit, metrics } = this.#context;
+    const facts = { cluster: undefined, source: formatEndpoint(source), target };
+    audit()?.refused({ kind: "connect", by: {}, ...facts }, code, message);
+    metrics.callerOfNoCluster({ code, from: source.address, target, reason: message });
   }
 
   /** The cluster that the client is, by its own words, a caller of. Throws `unauthenticated`. */
   #hostFor(headers: IncomingHttpHeaders, connection: IncomingConnection): ClusterVirtualHost {
+    // By the server name in its TLS handshake; another name in Basic is refused, as at the callers' port.
+    if (connection.host !== undefined) return connection.host as ClusterVirtualHost;
     const { clusters } = this.#with;
     const presented = presentedToken(headers["proxy-authorization"]);
     if (presented?.cluster !== undefined) {
@@ -152,12 +157,15 @@ export class HttpPort implements PortHandler {
       if (host?.verifier !== undefined) return host;
       throw unauthenticated(`no cluster "${printable(presented.cluster, 64)}" takes tokens of callers here`);
     }
-    // By the server name in its TLS handshake.
-    if (connection.host !== undefined) return connection.host as ClusterVirtualHost;
     if (presented === undefined) throw unauthenticated(TOKEN_NEEDED);
-    const [only, ...others] = [...clusters.all()].filter(({ callers }) => callers.verifier !== undefined);
+    const [only, ...others] = this.#hostsWithTokens();
     if (only === undefined || others.length > 0) throw unauthenticated(NO_CLUSTER_NAMED);
-    return only.callers;
+    return only;
+  }
+
+  #hostsWithTokens(): ClusterVirtualHost[] {
+    const hosts = Array.from(this.#with.clusters.all(), ({ callers }) => callers);
+    return hosts.filter(({ verifier }) => verifier !== undefined);
   }
 
   onHttp2(connection: IncomingConnection): void {
@@ -185,6 +193,9 @@ export class HttpPort implements PortHandler {
   }
 }
 
+/** A client in clear has nothing else to prove itself by. */
+const NO_TOKENS =
+  "--http-port refuses everybody: no cluster takes tokens of callers (callers.token in a document of --clusters)";
 const TOKEN_NEEDED = "a token is needed: send Proxy-Authorization: Basic CLUSTER:TOKEN, or Bearer TOKEN";
 const NO_CLUSTER_NAMED =
   "Bearer does not say of which cluster the token is, and it is not the only one: send Basic CLUSTER:TOKEN";

@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
 import { answerAndEnd } from "../../shared/http/connection.ts";
-import { NO_PROXY_REQUEST } from "../../shared/http/forward.ts";
+import { NO_PROXY_REQUEST, UNKNOWN_CODING } from "../../shared/http/forward.ts";
 import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import { valuesOf } from "../../shared/listen/first-request.ts";
@@ -76,6 +76,11 @@ const HTTP_REFUSALS = {
     status: 400,
     sentence: NO_PROXY_REQUEST,
     header: marked({ error: "http_request_error" }, NO_PROXY_REQUEST),
+  },
+  unknownCoding: {
+    status: 501,
+    sentence: UNKNOWN_CODING,
+    header: marked({ error: "http_request_error" }, UNKNOWN_CODING),
   },
   malformed: { status: 400, sentence: "the request is not valid HTTP/1", header: "" },
   // RFC 9112 §3.2.

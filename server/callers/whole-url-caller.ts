@@ -62,14 +62,15 @@ export class WholeUrlCaller implements CallerEnd {
 
   establish(onWritten?: () => void): void {
     const server = createServer({ maxHeaderSize: this.#maxHeaderSize });
-    let isServed = false;
+    server.maxRequestsPerSocket = 1; // a further one gets no answer, since the connection ends with this one's
+    let served: IncomingMessage | undefined;
     const onRequest = (asked: IncomingMessage, answer: ServerResponse): void => {
-      if (isServed)
-        this.#socket.destroy(); // it was told that the connection ends with the answer
-      else this.#forward(asked, answer);
-      isServed = true;
+      served = asked;
+      this.#forward(asked, answer);
     };
     server.on("request", onRequest).on("checkContinue", onRequest);
+    // Bytes behind the request do not cost its answer.
+    server.on("clientError", () => served?.complete === true || this.#socket.destroy());
     unwatchForEnd(this.#socket);
     this.#socket.unshift(Buffer.from(this.#header, "latin1"));
     server.emit("connection", this.#socket);

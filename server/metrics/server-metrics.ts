@@ -94,10 +94,11 @@ export class ServerMetrics {
     this.traces = new TraceMetrics(make, "server");
     this.replicas = new ReplicaMetrics(make);
     this.memory = new MemoryMetrics(make, "server");
-    this.#connections = make.counters("culvert_server_connections_total", "CONNECTs that are over.", [
-      "cluster",
-      "outcome",
-    ]);
+    this.#connections = make.counters(
+      "culvert_server_connections_total",
+      "CONNECTs that are over. An empty cluster: one to --http-port that came to none.",
+      ["cluster", "outcome"],
+    );
     this.#bytes = make.counters("culvert_server_bytes_total", "Payload carried; up is towards targets.", [
       "cluster",
       "direction",
@@ -228,6 +229,14 @@ export class ServerMetrics {
     }
     this.#clusters.figuresOf(cluster.name)?.connectionFinished(end);
     if (end.refusal !== undefined) this.#refused(cluster.name, { side: "caller", code: end.outcome, ...end.refusal });
+  }
+
+  /** A CONNECT was refused before it came to a cluster. */
+  callerOfNoCluster(refusal: Omit<RefusedPeer, "side" | "code"> & { readonly code: OutcomeCode }): void {
+    const { code } = refusal;
+    this.#connections.add(1, "", code);
+    this.#dialFailures.add(1, outcome(code).konnectivity);
+    this.#refused("", { side: "caller", ...refusal });
   }
 
   #refused(cluster: string, refusal: RefusedPeer): void {

@@ -47,6 +47,7 @@ test("an answer that HTTP does not have is refused", async (t) => {
   for (const [answer, sentence] of [
     ["HTTP/1.1 042 x\r\nContent-Length: 0\r\n\r\n", /the target has answered with 42, which is no status/],
     ["HTTP/1.1 101 x\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nhello", /changed to another protocol/],
+    ["HTTP/1.1 200 x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", /a transfer coding other than chunked/],
     ["HTTP/1.1 200 x\r\nX-A: \u0001\r\n\r\n", /the target ended the connection/],
   ] as const) {
     const passed = await passOn(t, GET, answer);

@@ -22,6 +22,15 @@ export interface WholeUrl {
 /** The refusal of a request that is none of a proxy's client. */
 export const NO_PROXY_REQUEST = "this is an HTTP proxy: send it CONNECT, or requests for whole http:// URLs";
 
+/** The refusal of a body whose coding this proxy does not undo (RFC 9112 §6.1). Its status is 501. */
+export const UNKNOWN_CODING = "Transfer-Encoding has another coding than chunked, which this proxy does not pass on";
+
+/** Whether the body has a transfer coding beside `chunked`, which `node:http` leaves in the bytes that it passes on. */
+export function hasUnknownCoding({ headers }: Pick<IncomingMessage, "headers">): boolean {
+  const codings = headers["transfer-encoding"];
+  return codings !== undefined && codings.trim().toLowerCase() !== "chunked";
+}
+
 /** The parts of a whole `http://` URL; `undefined` for any other. */
 export function wholeUrl(url: string): WholeUrl | undefined {
   const [, authority, rest = ""] = /^http:\/\/(?:[^/?#@]*@)?([^/?#]*)([^#]*)/i.exec(url) ?? [];
@@ -73,6 +82,10 @@ export function forward(asked: IncomingMessage, answer: ServerResponse, onward: 
     const { statusCode = 0, statusMessage = "" } = response;
     if (statusCode < 100) {
       refuse(`the target has answered with ${statusCode}, which is no status of HTTP`); // `writeHead` would throw
+      return;
+    }
+    if (hasUnknownCoding(response)) {
+      refuse("the target's answer has a transfer coding other than chunked, for which nobody has asked");
       return;
     }
     answer.writeHead(statusCode, printable(statusMessage), forwardedFields(response));
