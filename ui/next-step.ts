@@ -11,7 +11,13 @@ const OF_AGENTS: Readonly<Record<string, string>> = {
   4452: "draining",
 };
 
-/** What to do about a refusal, from docs/errors.md. */
-export function nextStep(code: string): string | undefined {
-  return NEXT_STEPS[OF_AGENTS[code] ?? code];
+/** Of a refusal whose cause is known to the word, one sentence. */
+const OF_FAULTS: Readonly<Record<string, string>> = {
+  certificate_expired:
+    "give whoever shows this certificate a renewed one; kube-apiserver reads it only when it starts, so restart it.",
+};
+
+/** What to do about a refusal; where its cause is less clear, from docs/errors.md. */
+export function nextStep({ code, fault = "" }: { readonly code: string; readonly fault?: string | undefined }) {
+  return OF_FAULTS[fault] ?? NEXT_STEPS[OF_AGENTS[code] ?? code];
 }

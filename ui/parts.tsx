@@ -61,16 +61,17 @@ export function Refusals({ refusals, clusterOf, now }: RefusalsProps) {
   if (refusals.length === 0) return <p class="quiet">Nobody was refused.</p>;
   return (
     <ol class="refusals">
-      {refusals.map(({ side, code, from, target, reason, at, times }, index) => {
+      {refusals.map(({ side, code, from, target, reason, certificate, fault, at, times }, index) => {
         const cluster = clusterOf?.(index);
-        const next = nextStep(code);
+        const next = nextStep({ code, fault });
         return (
-          <li key={`${cluster} ${side} ${code} ${from} ${target} ${reason}`}>
+          <li key={`${cluster} ${side} ${code} ${from} ${target} ${reason} ${certificate}`}>
             <p class="reason">
               <code>{code}</code> {reason}
             </p>
             <p class="quiet">
               {side} {from}
+              {certificate === undefined ? "" : ` with a certificate of ${certificate}`}
               {target === undefined ? "" : ` asked for ${target}`}
               {cluster === undefined ? "" : " · "}
               {cluster === undefined ? "" : cluster === "" ? "of no cluster" : <ClusterLink name={cluster} />}

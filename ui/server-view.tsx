@@ -1,6 +1,7 @@
 import type { Facts, OtherServerFact } from "../server/operators/facts.ts";
+import type { ShownPhase } from "../server/operators/traffic-history.ts";
 import { Certificates, Problems, Refusals, Tile } from "./parts.tsx";
-import { count, duration, size } from "./text.ts";
+import { count, duration, milliseconds, size } from "./text.ts";
 
 interface ViewProps {
   readonly facts: Facts;
@@ -40,6 +41,7 @@ export function ServerView({ facts, now }: ViewProps) {
         </dl>
         {memory["refusing"] === true ? <p class="bad">New connections are refused: memory is short.</p> : null}
       </section>
+      <ConnectTime phases={facts.phases ?? []} />
       <section aria-labelledby="listeners">
         <h2 id="listeners">Listeners</h2>
         <dl class="facts">
@@ -55,6 +57,30 @@ export function ServerView({ facts, now }: ViewProps) {
         <Certificates certificates={certificates} withCluster={true} now={now} />
       </section>
     </>
+  );
+}
+
+const PHASE_WORDS = {
+  authenticate: "Authenticate the caller",
+  pick: "Pick an agent",
+  open: "To the agent and back",
+  resolve: "Agent looks up the name",
+  dial: "Agent dials the target",
+} as const satisfies Record<ShownPhase["phase"], string>;
+
+function ConnectTime({ phases }: { readonly phases: readonly ShownPhase[] }) {
+  return (
+    <section aria-labelledby="connect-time">
+      <h2 id="connect-time">Where the time of a CONNECT goes</h2>
+      <dl class="tiles">
+        {phases.map(({ phase, count, meanMs }) => (
+          <Tile key={phase} name={PHASE_WORDS[phase]}>
+            {count === 0 ? "–" : milliseconds(meanMs)}
+          </Tile>
+        ))}
+      </dl>
+      <p class="quiet">Means of the last 15 minutes, of CONNECTs of all clusters that were answered with 200.</p>
+    </section>
   );
 }
 

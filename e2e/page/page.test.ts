@@ -96,6 +96,16 @@ test("three faults are found from the page alone: links cut again and again, a t
   await page.getByRole("link", { name: "Refusals" }).click();
   await shows(page, ".refusals", /limited cluster "greedy" is at its limit: 1 CONNECTs a second/);
   await shows(page, ".refusals", /unauthenticated the client certificate expired on .* · blue · /);
+  await shows(
+    page,
+    ".refusals",
+    /with a certificate of subject CN=kube-apiserver, issuer CN=.*, serial [0-9A-F]+ · blue/,
+  );
+  await shows(
+    page,
+    ".refusals",
+    /Next: give whoever shows this certificate a renewed one; kube-apiserver .* restart it\./,
+  );
   t.diagnostic(`2 clicks, ${Math.round(performance.now() - openedAt)} ms: the limit, and the certificate`);
 });
 
@@ -194,6 +204,18 @@ test("a check of a cluster shows its steps, and the one that fails with its sent
   await shows(page, ".steps", /The agent dials the target: passed in/);
   await check("127.0.0.1:1");
   await shows(page, ".steps", /The agent dials the target: failed after .*refused the connection/);
+  assert.deepEqual(complaints, []);
+});
+
+test("where the time of a CONNECT goes is shown for each part of it", async () => {
+  await using echo = await TARGETS.echo();
+  const { socket } = await world.connect(echo.address);
+  socket.destroy();
+  await using opened = await openPage(browser, `${world.url}#/server`);
+  const { page, complaints } = opened;
+  const parts = ["Authenticate the caller", "Pick an agent", "To the agent and back", "Agent dials the target"];
+  const shown = parts.map((part) => `${part}[\\d.]+ m?s`).join("[\\s\\S]*");
+  await shows(page, "section:has(#connect-time)", new RegExp(shown));
   assert.deepEqual(complaints, []);
 });
 

@@ -1,4 +1,4 @@
-import { CulvertError } from "../../shared/outcomes.ts";
+import { type CredentialFault, CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { AuditedParty } from "../audit/audit-trail.ts";
 import type { ServerContext } from "../tunnels/context.ts";
@@ -18,13 +18,15 @@ interface RefusedAgent {
   readonly reason: string;
   /** Its name among the last refusals; absent: it is not one of them. */
   readonly from?: string;
+  readonly fault?: CredentialFault | undefined;
 }
 
 export function recordRefusal(
-  { cluster, remote, by, code, rule, reason, from }: RefusedAgent,
+  { cluster, remote, by, code, rule, reason, from, fault }: RefusedAgent,
   { metrics, audit }: ServerContext,
 ): void {
-  metrics.agentRefused(String(code), from === undefined ? undefined : { cluster, from, reason });
+  const certificate = by.claimed;
+  metrics.agentRefused(String(code), from === undefined ? undefined : { cluster, from, reason, certificate, fault });
   audit()?.refused({ kind: "agent", cluster: cluster || undefined, by, source: remote }, rule, reason);
 }
 

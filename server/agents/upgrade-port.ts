@@ -231,6 +231,7 @@ export class UpgradePort {
       rule: refusal.code,
       reason,
       from: source.address,
+      fault: refusal.fault,
     };
     recordRefusal(refused, this.#context);
     const certificate = status === 401 ? claimed : undefined;

@@ -4,7 +4,7 @@ import type { Target } from "../../shared/address/target.ts";
 import { QueueNode } from "../../shared/basics/collections.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
 import { formatEndpoint } from "../../shared/listen/incoming-connection.ts";
-import { type CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
+import { CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
 import type { SpliceTotals } from "../../shared/relay/splice.ts";
 import type { OpenAnswer, OpenTimes } from "../../shared/wire/stream-head.ts";
 import type { AuditedEntry, AuditedFacts } from "../audit/audit-trail.ts";
@@ -280,10 +280,13 @@ export class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
     const established = this.#dialMs !== undefined;
     const { cluster, target } = this;
     const { source } = this.#callerEnd;
+    const isUnknown = code === "unauthenticated" && !established;
+    const certificate = isUnknown ? this.#callerEnd.claimedCertificate() : undefined;
+    const fault = error instanceof CulvertError ? error.fault : undefined;
     const refusal =
       established || error === undefined || code === "caller_gone"
         ? undefined
-        : { from: this.#from, target, reason: error.message };
+        : { from: this.#from, target, reason: error.message, certificate, fault };
     metrics.connectionFinished({ outcome: code, cluster, established, bytesUp, bytesDown, durationMs, refusal });
     const level = code === "ok" ? "info" : outcome(code).level;
     if (!log.isLevelEnabled(level)) return;
@@ -293,7 +296,7 @@ export class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
       cluster: this.cluster.name,
       caller: this.caller,
       remote: source && formatEndpoint(source),
-      certificate: code === "unauthenticated" && !established ? this.#callerEnd.claimedCertificate() : undefined,
+      certificate,
       target: this.target,
       targetCluster: this.targetCluster,
       agent: this.tunnel?.agent.agentId ?? this.hop?.agent,

@@ -55,16 +55,16 @@ export function logRefusal(
   credential: Credential | undefined,
   context: AgentsContext,
 ): void {
-  const { log, throttledLog, audit } = context;
+  const { log, throttledLog } = context;
   const { status, sentence } = statusOf(error);
   const cluster = host?.tunnels.name ?? "";
   const identity = credential?.identity ?? "";
   const code = error instanceof LinkRefused ? (error.closeCode ?? 0) : agentStatus(toCulvertError(error).code);
   const reason = printable(sentence);
-  const claimed = audit() === undefined ? undefined : claimedBy(socket);
-  const by = credential === undefined ? { claimed } : partyOf(credential);
+  const by = credential === undefined ? { claimed: claimedBy(socket) } : partyOf(credential);
   const from = identity === "" ? source.address : identity;
-  recordRefusal({ cluster, remote, by, code, rule: ruleOf(error), reason, from }, context);
+  const fault = error instanceof CulvertError ? error.fault : undefined;
+  recordRefusal({ cluster, remote, by, code, rule: ruleOf(error), reason, from, fault }, context);
   if (status === "internal") log.error({ err: error, identity, remote }, "agent refused");
   const level = error instanceof CulvertError ? outcome(error.code).level : "warn";
   const line = { remote, cluster, ...(identity && { identity }), code, reason, protocol: "konnectivity" };

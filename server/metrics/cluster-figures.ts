@@ -1,6 +1,6 @@
 import { type QueueNode, RecentMap } from "../../shared/basics/collections.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";
-import { printable } from "../../shared/outcomes.ts";
+import { type CredentialFault, printable } from "../../shared/outcomes.ts";
 import type { Limits } from "../clusters/document.ts";
 
 /** A CONNECT that has ended. */
@@ -77,6 +77,9 @@ export interface RefusedPeer {
   readonly from: string;
   readonly target?: string | undefined;
   readonly reason: string;
+  /** Subject, issuer and serial number of the certificate that it has shown, if that was not accepted. */
+  readonly certificate?: string | undefined;
+  readonly fault?: CredentialFault | undefined;
 }
 
 export interface RefusedPeerCount extends RefusedPeer {
@@ -92,13 +95,15 @@ const KEPT = 10;
 export class RecentRefusals {
   readonly #last = new RecentMap<string, RefusedPeerCount>(KEPT);
 
-  add({ side, code, from, target, reason }: RefusedPeer, now = new Date()): void {
+  add({ side, code, from, target, reason, certificate, fault }: RefusedPeer, now = new Date()): void {
     const shown = {
       side,
       code,
       from: printable(from, 120),
       reason: printable(reason),
       ...(target && { target: printable(target, 120) }),
+      ...(certificate && { certificate }),
+      ...(fault && { fault }),
     };
     const key = JSON.stringify(shown);
     const times = (this.#last.get(key)?.times ?? 0) + 1;

@@ -9,6 +9,7 @@ import {
   type NumberMetric,
   type ObservedSeries,
   type OutcomeHistogram,
+  type SeriesTotal,
 } from "../../shared/runtime/metrics.ts";
 import { type FinishedConnect, type LiveClusters, RecentRefusals, type RefusedPeer } from "./cluster-figures.ts";
 import { DestinationMetrics } from "./destination-metrics.ts";
@@ -28,13 +29,15 @@ export interface ConnectionEnd extends FinishedConnect {
 
 /** The parts of a CONNECT until its 200; `resolve` and `dial` are the agent's, as it says. */
 const PHASES = ["authenticate", "pick", "open", "resolve", "dial"] as const;
+/** The sum of one part's times, seconds, and in how many CONNECTs it was needed. */
+export interface PhaseTotal extends SeriesTotal {
+  readonly phase: (typeof PHASES)[number];
+}
 /** How long each part took, ms; absent: it was not needed, or the agent does not say. */
 export type ConnectPhases = Readonly<Partial<Record<(typeof PHASES)[number], number | undefined>>>;
 
 /** An agent that got no tunnel. */
-export interface AgentRefusal {
-  readonly from: string;
-  readonly reason: string;
+export interface AgentRefusal extends Omit<RefusedPeer, "side" | "code" | "target"> {
   /** Empty: it came to no cluster. */
   readonly cluster: string;
 }
@@ -211,6 +214,11 @@ export class ServerMetrics {
     }
   }
 
+  /** What each part of the CONNECTs has taken so far. */
+  phaseTotals(): readonly PhaseTotal[] {
+    return PHASES.map((phase) => ({ phase, ...this.#phaseSeconds[phase].total }));
+  }
+
   connectionFinished(end: ConnectionEnd): void {
     const established = end.established ?? end.outcome === "ok";
     const { cluster } = end;
@@ -284,8 +292,8 @@ export class ServerMetrics {
   agentRefused(code: string, refusal?: AgentRefusal): void {
     this.#refusals.add(1, refusal?.cluster ?? "", code);
     if (refusal === undefined) return;
-    const { cluster, from, reason } = refusal;
-    this.#refused(cluster, { side: "agent", code, from, reason });
+    const { cluster, ...peer } = refusal;
+    this.#refused(cluster, { side: "agent", code, ...peer });
   }
 
   handshakeFailed(listener: ListenerName): void {

@@ -1,6 +1,6 @@
 import type { ConnectCheck } from "./connect-check.ts";
 import type { shownCluster, shownTunnel } from "./shown.ts";
-import type { ShownHistory } from "./traffic-history.ts";
+import type { ShownHistory, ShownPhase } from "./traffic-history.ts";
 
 // Facts by their keys, for the page at `/ui/`. The page's code (ui/) imports these types.
 
@@ -109,6 +109,7 @@ export interface Facts {
   readonly refusals?: readonly RefusalFact[];
   readonly certificates?: readonly CertificateFact[];
   readonly history?: ShownHistory;
+  readonly phases?: readonly ShownPhase[];
   readonly others?: readonly OtherServerFact[];
   readonly detail?: DetailFact;
 }

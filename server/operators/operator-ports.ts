@@ -73,7 +73,11 @@ export class OperatorPorts {
 
   /** The page for browsers. It keeps what was carried lately, and loads nothing before it is asked for. */
   #ui() {
-    const history = new TrafficHistory(() => this.#view.served.clusters?.all() ?? []);
+    const { metrics } = this.#context;
+    const history = new TrafficHistory(
+      () => this.#view.served.clusters?.all() ?? [],
+      () => metrics.phaseTotals(),
+    );
     this.#history = history;
     const source = {
       ...{ view: this.#view, context: this.#context, history, instance: this.#instance },

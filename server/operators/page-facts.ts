@@ -84,6 +84,7 @@ export class PageFacts implements FeedSource {
     yield ["refusals", this.#lists.refusals];
     if (this.#history.steps !== history.steps) this.#history = { steps: history.steps, shown: history.shown() };
     yield ["history", this.#history.shown];
+    yield ["phases", history.phases()];
     yield ["others", this.#others.facts()];
   }
 

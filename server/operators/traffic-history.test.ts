@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
+import type { PhaseTotal } from "../metrics/server-metrics.ts";
 import { TrafficHistory } from "./traffic-history.ts";
 
 /** The figures of a cluster, as far as a history needs them. */
@@ -15,8 +16,12 @@ function clusterOf(name: string) {
   return runtime as typeof runtime & ClusterRuntime;
 }
 
-function historyOf(t: TestContext, clusters: readonly ClusterRuntime[]) {
-  const history = new TrafficHistory(() => clusters);
+function historyOf(
+  t: TestContext,
+  clusters: readonly ClusterRuntime[],
+  phaseTotals: () => readonly PhaseTotal[] = () => [],
+) {
+  const history = new TrafficHistory(() => clusters, phaseTotals);
   t.after(() => history.close());
   return history;
 }
@@ -65,4 +70,21 @@ test("a limit that is hit counts at once, and for a minute", (t) => {
   assert.equal(history.limitHitsOfLate(blue), 2);
   history.take();
   assert.equal(history.limitHitsOfLate(blue), 0);
+});
+
+test("the parts of a CONNECT are means of the last 15 minutes, the CONNECTs since the last step included", (t) => {
+  const dial = { phase: "dial" as const, count: 0, sum: 0 };
+  const history = historyOf(t, [], () => [{ ...dial }]);
+  const add = (count: number, seconds: number): void => {
+    dial.count += count;
+    dial.sum += seconds;
+  };
+  assert.deepEqual(history.phases(), [{ phase: "dial", count: 0, meanMs: 0 }]);
+  add(2, 0.5);
+  assert.deepEqual(history.phases(), [{ phase: "dial", count: 2, meanMs: 250 }]);
+  for (let step = 0; step < 60; step++) history.take();
+  add(1, 0.001);
+  assert.deepEqual(history.phases(), [{ phase: "dial", count: 3, meanMs: 167 }]);
+  history.take();
+  assert.deepEqual(history.phases(), [{ phase: "dial", count: 1, meanMs: 1 }]);
 });

@@ -1,6 +1,7 @@
 import type { QueueNode } from "../../shared/basics/collections.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
+import type { PhaseTotal } from "../metrics/server-metrics.ts";
 
 /** The last 15 minutes in steps of 15 s: a fault is mostly looked at when it is over. */
 const STEP_S = 15;
@@ -64,16 +65,27 @@ function totalsOf({ figures }: ClusterRuntime) {
   return { carried: figures.carried, failed: figures.connects - (figures.outcomes.get("ok") ?? 0), limitHits };
 }
 
+/** The mean time of one part of the CONNECTs of the last 15 minutes, ms, and in how many it was needed. */
+export interface ShownPhase {
+  readonly phase: PhaseTotal["phase"];
+  readonly count: number;
+  readonly meanMs: number;
+}
+
 /** Recent traffic and refusals of each cluster, recorded whether or not anybody looks. */
 export class TrafficHistory {
   readonly #clusters: () => Iterable<ClusterRuntime>;
+  readonly #phaseTotals: () => readonly PhaseTotal[];
   #samples = new Map<string, ClusterSamples>();
+  /** At each step, the oldest first. */
+  readonly #totals: (readonly PhaseTotal[])[] = [];
   readonly #place: QueueNode<() => void>;
   /** Grows with each step. */
   steps = 0;
 
-  constructor(clusters: () => Iterable<ClusterRuntime>) {
+  constructor(clusters: () => Iterable<ClusterRuntime>, phaseTotals: () => readonly PhaseTotal[]) {
     this.#clusters = clusters;
+    this.#phaseTotals = phaseTotals;
     this.#place = SharedInterval.every(STEP_S * 1_000).add(this.take);
   }
 
@@ -91,8 +103,22 @@ export class TrafficHistory {
       samples.set(name, known);
     }
     this.#samples = samples;
+    this.#totals.push(this.#phaseTotals());
+    if (this.#totals.length > STEPS) this.#totals.shift();
     this.steps++;
   };
+
+  /** Where the time of the CONNECTs of all clusters has gone. */
+  phases(): ShownPhase[] {
+    const [oldest] = this.#totals;
+    // A process younger than 15 minutes has no earlier CONNECTs.
+    const before = this.steps > STEPS ? oldest : undefined;
+    return this.#phaseTotals().map(({ phase, count, sum }, at) => {
+      const since = count - (before?.[at]?.count ?? 0);
+      const seconds = sum - (before?.[at]?.sum ?? 0);
+      return { phase, count: since, meanMs: since === 0 ? 0 : Math.round((seconds / since) * 100_000) / 100 };
+    });
+  }
 
   /** How often limits of the cluster were hit in the last minute. */
   limitHitsOfLate(runtime: ClusterRuntime): number {

@@ -36,6 +36,13 @@ export type Sample = readonly [labels: readonly string[], value: number];
 /** One series of a histogram. */
 export interface ObservedSeries {
   observe(value: number): void;
+  readonly total: SeriesTotal;
+}
+
+/** All values of a series so far. */
+export interface SeriesTotal {
+  readonly count: number;
+  readonly sum: number;
 }
 
 /** A histogram with the label `outcome`: `ok`, or a code of `shared/outcomes.ts`. */
@@ -95,6 +102,10 @@ class HistogramSeries {
     while (at < this.#bounds.length && value > (this.#bounds[at] as number)) at++;
     this.#counts[at] = (this.#counts[at] as number) + 1;
     this.#sum += value;
+  }
+
+  get total(): SeriesTotal {
+    return { count: this.#counts.reduce((sum, each) => sum + each), sum: this.#sum };
   }
 
   /** The lines of the Prometheus text format: a bucket includes all smaller ones. */
