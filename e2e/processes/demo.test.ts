@@ -29,7 +29,7 @@ for (const signal of ["SIGTERM", "SIGKILL"] as const) {
     });
     let said = "";
     for (const stream of [npm.stdout, npm.stderr]) stream.on("data", (chunk) => (said += String(chunk)));
-    await waitFor(() => said.includes("Ctrl-C"), { what: "the demo to be up" });
+    await waitFor(() => said.includes("Ctrl-C"), { deadlineMs: 60_000, what: "the demo to be up" });
     const pids = [...said.matchAll(/(?:server|agent|target), process (\d+)/g)].map(([, pid]) => Number(pid));
     assert.equal(pids.length, 3);
     assert.ok(pids.every(runs));
