@@ -270,7 +270,7 @@ export const FOLDERS = {
 };
 
 /** The same for the code of the page for browsers (`ui/`). */
-export const PAGE_CODE_LINES = 1_000;
+export const PAGE_CODE_LINES = 1_025;
 
 /**
  * Lines of code that a folder may have, without blank lines, comments and tests. What a new feature needs is added with
