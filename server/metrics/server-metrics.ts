@@ -214,7 +214,7 @@ export class ServerMetrics {
     }
   }
 
-  /** What each part of the CONNECTs has taken so far. */
+  /** The time of each part of all CONNECTs so far. */
   phaseTotals(): readonly PhaseTotal[] {
     return PHASES.map((phase) => ({ phase, ...this.#phaseSeconds[phase].total }));
   }
