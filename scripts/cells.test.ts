@@ -18,7 +18,7 @@ test("of a longer text the cell has the first whole sentences, and the list belo
       ["--a", ""],
       ["--b", `${TEN} ${TEN} ${TEN}`],
     ]),
-    ["", `- \`--b\`: ${TEN} ${TEN}`, `  ${TEN}`],
+    ["", `- \`--b\`: ${TEN} ${TEN} one two`, "  three four five six seven eight nine ten."],
   );
   assert.deepEqual(notesOf([["--a", ""]]), []);
 });

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { shortNumber } from "../e2e/bench/rows.ts";
 import { ROOT } from "../shared/runtime/testing/project.ts";
 import { type Figures, quotable, withFigures } from "./figures.ts";
 
@@ -37,5 +38,22 @@ test("every row that a figure is computed from is in every run of the comparison
     const labels = comparison.map(({ rows }) => new Set(rows.map(({ label }) => label)));
     for (const { from } of Object.values(quotes))
       for (const row of from) assert.ok(labels.every((all) => all.has(row)));
+  }
+});
+
+test("rows of the comparison that README shows have the figures of the newest Node.js", () => {
+  const rows = new Map(FIGURES.comparison[0]?.rows.map((row) => [row.label, row]));
+  const shown = readFileSync(join(ROOT, "README.md"), "utf8").matchAll(/^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|/gm);
+  const compared = [...shown].flatMap(([, label = "", ...cells]) => {
+    const row = rows.get(label);
+    return row === undefined ? [] : [{ cells, row }];
+  });
+  assert.ok(compared.length >= 6);
+  for (const { cells, row } of compared) {
+    const { culvert = Number.NaN, konnectivity = Number.NaN } = row.figures;
+    assert.deepEqual(
+      cells,
+      [culvert, konnectivity].map((value) => `${shortNumber(value)} ${row.unit}`),
+    );
   }
 });
