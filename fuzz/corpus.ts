@@ -14,7 +14,7 @@ export interface StoredInput {
   readonly bytes: Buffer;
 }
 
-/** What earlier runs have kept for a target, findings included. */
+/** Inputs that earlier runs have kept for a target, findings included. */
 export function storedInputs(target: string): StoredInput[] {
   return [join(CORPUS, target), join(CORPUS, target, FINDINGS)].filter(existsSync).flatMap((folder) =>
     readdirSync(folder, { withFileTypes: true })

@@ -1,6 +1,6 @@
 import { type Profiler, Session } from "node:inspector";
 
-/** What a piece of time has covered: of each script, which of its characters were run. */
+/** The coverage of a period: for each script, the characters that were run. */
 export type Snapshot = ReadonlyMap<string, Uint8Array>;
 
 /** A piece of a script. */
@@ -38,7 +38,7 @@ export class Coverage {
     return reached;
   }
 
-  /** What has run since the last call. */
+  /** Takes the coverage since the last call. */
   take(): Snapshot {
     const snapshot = new Map<string, Uint8Array>();
     this.#steps = 0;
@@ -62,7 +62,7 @@ export class Coverage {
     return run;
   }
 
-  /** What nothing before has covered; `undefined`: there is none. */
+  /** The pieces that no earlier snapshot has covered; `undefined`: none. */
   fresh(snapshot: Snapshot): Piece[] | undefined {
     const pieces: Piece[] = [];
     for (const [script, run] of snapshot) {

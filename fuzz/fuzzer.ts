@@ -45,9 +45,9 @@ export class Fuzzer {
   readonly #words = new Set<string>();
   readonly #bounds: Bounds;
   readonly #mutations: MutationOptions;
-  /** Those that reach code which no earlier input has reached, in this run and the ones before. */
+  /** Inputs that reach code which no earlier input has reached, in this run and the ones before. */
   readonly found: Buffer[] = [];
-  /** What the input that was looked at last has covered. */
+  /** The coverage of the last input. */
   #last: Snapshot = new Map();
   #executions = 0;
   #mostSteps = 0;
@@ -75,7 +75,7 @@ export class Fuzzer {
     };
   }
 
-  /** What is known already: seeds and corpus. Each of them must hold. */
+  /** Runs the known inputs, seeds and corpus. Each of them must hold. */
   async begin(): Promise<Finding | undefined> {
     for (const input of [...this.#target.seeds, ...this.#options.corpus]) {
       const problem = await this.#problemOf(input);
@@ -104,14 +104,14 @@ export class Fuzzer {
     const isExpensive = this.#coverage.steps > mostOf({ ...steps, fixed: steps.fixed * BATCH }, bytes);
     if (!isExpensive && this.#coverage.fresh(snapshot) === undefined) return undefined;
     const finding = await this.#lookAtEach(inputs);
-    // What no single input has covered again is not looked for another time.
+    // Code that no single input has covered again is not searched another time.
     this.#coverage.add(snapshot);
     return finding;
   }
 
   #next(): Buffer {
     const random = this.#random;
-    // Those that were found last have been changed least.
+    // The newest inputs have been changed least.
     const latest = Math.max(random.below(this.#pool.length), random.below(this.#pool.length));
     return mutate(this.#pool[latest] as Buffer, this.#mutations);
   }

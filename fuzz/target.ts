@@ -8,7 +8,7 @@ export interface Target {
   readonly maxLength: number;
   /** Well-formed inputs, from which the search begins. The corpus has what was found by it. */
   readonly seeds: readonly Buffer[];
-  /** What is worth putting into an input whole: names, magic numbers, separators. */
+  /** Words that are put into an input whole: names, magic numbers, separators. */
   readonly words: readonly (string | Buffer)[];
   /** Where the parser costs more than the usual bounds by design. */
   readonly bounds?: Partial<Bounds>;
@@ -19,7 +19,7 @@ export interface Target {
   run(input: Buffer): string | Promise<string>;
 }
 
-/** What an input may cost: a fixed part, and an amount for each of its bytes. */
+/** The allowed cost of an input: a fixed part, and an amount for each of its bytes. */
 export interface Bounds {
   /** Bytes of the buffers that are allocated. */
   readonly allocation: Cost;

@@ -4,7 +4,7 @@ import { countAllocations } from "./examine.ts";
 import { Fuzzer, type Progress } from "./fuzzer.ts";
 import { SharedInput } from "./shared-input.ts";
 
-/** What this thread is given. */
+/** The data of this thread. */
 export interface ThreadData {
   readonly target: string;
   readonly seed: number;
@@ -12,7 +12,7 @@ export interface ThreadData {
   readonly shared: SharedArrayBuffer;
 }
 
-/** What it says. */
+/** A message of this thread. */
 export type ThreadMessage =
   | { readonly kind: "progress"; readonly progress: Progress }
   | { readonly kind: "finding"; readonly input: Uint8Array; readonly stack: string }

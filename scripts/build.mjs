@@ -87,7 +87,7 @@ await build({
   ...COMMON,
   entryPoints: ENTRIES,
   chunkNames: "chunks/[name]-[hash]",
-  // What `import()` loads is in files of its own, and is loaded when it is needed.
+  // Modules that `import()` loads are in separate files, and are loaded when they are needed.
   splitting: true,
   plugins: [loadedWhenUsed, requireOfBuiltins],
   // CommonJS packages ask for Node's own modules by it.

@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { build, stop } from "esbuild";
 
-/** What our sources import and Node loads slowly: it is many hundred files. */
+/** Packages that Node loads slowly, because they have many hundred files. */
 const PACKAGES = [
   "@fastify/static",
   "@fastify/websocket",
@@ -21,8 +21,8 @@ const PACKAGES = [
 const AS_INSTALLED = ["pino", "quickjs-wasi"];
 
 /**
- * Makes one file of each of the packages, in the node_modules of `folder`, where what is compiled there finds it before
- * those of the root. What packages have in common they still share.
+ * Makes one file of each of the packages, in the node_modules of `folder`, where compiled sources find it before the
+ * packages of the root. Packages still share their common modules.
  */
 export async function bundlePackages(folder) {
   const modules = join(folder, "node_modules");

@@ -28,7 +28,7 @@ export function remove(root, folder) {
   rmSync(join(root, folder), { recursive: true, force: true });
 }
 
-/** What a run has left that was killed. */
+/** Removes folders of runs that were killed. */
 function removeAbandoned(root) {
   for (const name of readdirSync(root)) {
     if (name.startsWith(PREFIX) && !runs(Number(name.slice(PREFIX.length)))) remove(root, name);

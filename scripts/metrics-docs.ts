@@ -1,6 +1,6 @@
 /**
  * Writes the tables of docs/metrics.md out of the metrics themselves; with --check only says whether they are stale.
- * What stands outside the marks `<!-- server -->` … `<!-- end -->` is written by hand.
+ * Text outside the marks `<!-- server -->` … `<!-- end -->` is written by hand.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";

@@ -1,6 +1,4 @@
-/**
- * What scripts/prose.mjs looks for in the text of one file: each function returns `{ line, fault }` for what it finds.
- */
+/** The rules of scripts/prose.mjs for the text of one file: each function returns its findings as `{ line, fault }`. */
 const COLUMNS = 120;
 const CELL_WORDS = 30;
 

@@ -4,7 +4,7 @@
  *
  * - `--dry-run` makes them of any commit, and says at what a release would stop.
  * - `--no-build` takes dist/ as it is.
- * - `--out FOLDER` is another folder for the files. What is in it is removed.
+ * - `--out FOLDER` is another folder for the files. Its contents are removed.
  */
 import { mkdirSync, rmSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";

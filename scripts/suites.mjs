@@ -10,7 +10,7 @@ const END_OF_TESTS = new URL("end-of-tests.mjs", import.meta.url).href;
 
 /**
  * Unit tests are short and wait for a third of their time, so three files run at once. End-to-end tests run two at
- * once, since they wait for processes most of the time. Those that measure times or memory need the machine to
+ * once, since they wait for processes most of the time. Tests that measure times or memory need the machine to
  * themselves: they are in e2e/hostile/ and e2e/measured/.
  */
 export const SUITES = {
@@ -36,8 +36,8 @@ const FIRST = [
 ].map((name) => `e2e/scenarios/${name}.test.ts`);
 
 /**
- * What `npm test` runs, and what is left of the end-to-end tests for `npm run test:all`. Those of the image are not in
- * it: `npm run test:nodes` runs them with the image's own Node.js.
+ * The tests of `npm test`, and the other end-to-end tests for `npm run test:all`. Tests of the image are in neither:
+ * `npm run test:nodes` runs them with the image's own Node.js.
  */
 export const PARTS = {
   first: [

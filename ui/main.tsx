@@ -17,7 +17,7 @@ function place(): { readonly view: "clusters" | "cluster" | "refusals" | "server
   return { view: view === "refusals" || view === "server" ? view : "clusters", cluster: "" };
 }
 
-/** What is no escape, such as the "%" in an address that was typed, is taken as it stands. */
+/** Text that is no escape, such as the "%" in an address that was typed, is kept. */
 function nameIn(part: string): string {
   try {
     return decodeURIComponent(part);

@@ -17,7 +17,7 @@ const OF_FAULTS: Readonly<Record<string, string>> = {
     "give whoever shows this certificate a renewed one; kube-apiserver reads it only when it starts, so restart it.",
 };
 
-/** What to do about a refusal; where its cause is less clear, from docs/errors.md. */
+/** The advice for a refusal; if its cause is less clear, from docs/errors.md. */
 export function nextStep({ code, fault = "" }: { readonly code: string; readonly fault?: string | undefined }) {
   return OF_FAULTS[fault] ?? NEXT_STEPS[OF_AGENTS[code] ?? code];
 }

@@ -4,7 +4,7 @@ import { STATE_WORDS } from "./clusters.ts";
 import { nextStep } from "./next-step.ts";
 import { count, duration } from "./text.ts";
 
-// What several views have in common.
+// Parts that several views share.
 
 export function State({ state }: { readonly state: ClusterState }) {
   return <span class={`state ${state}`}>{STATE_WORDS[state]}</span>;

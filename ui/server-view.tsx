@@ -147,7 +147,7 @@ function OtherServer({ other }: { readonly other: OtherServerFact }) {
   );
 }
 
-/** Who was refused last, in all clusters and before a cluster was known. */
+/** The last refusals, in all clusters and before a cluster was known. */
 export function RefusalsView({ facts: { refusals = [] }, now }: ViewProps) {
   return (
     <>

@@ -13,7 +13,7 @@ const AT = "http://proxy.example:3128";
 const SECRET = "s3cr3t-p4ss";
 const MAX_BODY = 2_048;
 
-/** What was read of an answer to CONNECT. */
+/** The parts that were read of an answer to CONNECT. */
 interface Answer {
   readonly head: AnswerHead | undefined;
   readonly problem: string | undefined;
@@ -87,7 +87,7 @@ function read(pieces: readonly Buffer[]): Answer {
     }
   }, UnreadableAnswer);
   const isComplete = body?.isComplete ?? false;
-  // What is behind a body that is not complete is of no use to anybody, and is not kept apart.
+  // Bytes behind an incomplete body are of no use, and are not kept apart.
   const rest = isComplete ? Buffer.concat(behind) : Buffer.alloc(0);
   return { head, problem: error?.message, page: body?.text ?? "", isComplete, rest };
 }

@@ -36,7 +36,7 @@ export const connectTarget: Target = {
   },
 };
 
-/** Whoever reads the same text by the WHATWG URL Standard finds the same host. */
+/** A reader of the same text by the WHATWG URL Standard has to find the same host. */
 function assertSameHost(host: string, hostname: string): void {
   if (isIP(host) === 6) assert.equal(isIP(hostname.slice(1, -1)), 6);
   else assert.equal(hostname, host.toLowerCase());

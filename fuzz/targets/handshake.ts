@@ -83,7 +83,7 @@ function control(text: string): string {
   return value.type;
 }
 
-/** What a server makes of identifiers is bounded, and stays as it is. */
+/** The canonical form of identifiers is bounded, and is its own canonical form. */
 function claims(given: AgentIdentifiers): void {
   const { value } = attempt(() => canonicalIdentifiers(given), Error);
   if (value === undefined) return;

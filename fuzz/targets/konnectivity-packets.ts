@@ -4,7 +4,7 @@ import { type ControlPacket, encodePacket } from "../../shared/konnectivity/pack
 import { MalformedPackets, PacketReader } from "../../shared/konnectivity/packet-reader.ts";
 import { attempt, splits, type Target } from "../target.ts";
 
-/** What came of some bytes: the payload of DATA that follows DATA of its connection is joined. */
+/** The decoded packets: the payload of DATA that follows DATA of its connection is joined. */
 interface Decoded {
   readonly packets: readonly (ControlPacket | { readonly case: "data"; readonly connectID: bigint; bytes: Buffer })[];
   readonly isInMessage: boolean;

@@ -10,11 +10,11 @@ const FUNCTIONS = pacFunctions({
   ownAddresses: () => ["10.0.0.2"],
   now: () => new Date(2026, 10, 27, 14, 5, 30),
 });
-/** What a pattern costs follows from the pattern: the time of a script is bounded instead. */
+/** The cost of a pattern depends on the pattern: the time of a script is bounded instead. */
 const NAMES = Object.keys(FUNCTIONS).filter((name) => name !== "shExpMatch");
 const ORIGIN = { from: "PAC", isUnverified: false };
 
-/** What a PAC script answers, and what it gives to the functions of PAC: a name and values, a line for each. */
+/** The answer of a PAC script, and its calls of the functions of PAC: a name and values, a line for each. */
 export const pac: Target = {
   name: "pac",
   maxLength: 1_024,

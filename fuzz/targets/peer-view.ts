@@ -40,7 +40,7 @@ export class PeerView {
     return known;
   }
 
-  /** What goes to the session now. */
+  /** Sends bytes to the session. */
   send(bytes: Buffer): void {
     this.#sent = Buffer.concat([this.#sent, bytes]);
     while (this.#sent.length >= HEADER_LENGTH) {
@@ -55,7 +55,7 @@ export class PeerView {
     }
   }
 
-  /** What comes from the session. */
+  /** Receives a frame of the session. */
   onFrame({ type, flags, id, length }: WireFrame): void {
     assert.ok(type <= FrameType.goAway && flags < 16, "a frame of the specification");
     this.#kinds |= 1 << (type * 4 + Math.min(3, flags));

@@ -18,7 +18,7 @@ const CONTEXT: AuthContext = {
   signal: new AbortController().signal,
 };
 
-/** What a proxy says in `Proxy-Authenticate`, a line for each field, and what we answer by any scheme. */
+/** The `Proxy-Authenticate` fields of a proxy, a line for each, and our answer by any scheme. */
 export const proxyChallenges: Target = {
   name: "proxy-challenges",
   maxLength: 4_096,

@@ -43,7 +43,7 @@ export const proxyHeader: Target = {
   },
 };
 
-/** What the first bytes have shown stays so when more come. */
+/** A result that is known from the first bytes must not change when more bytes come. */
 function assertKnownAtOnce(input: Buffer, last: ProxyReading): void {
   for (let length = 0; length < input.length && length <= MAX_V1; length++) {
     const reading = readProxyHeader(input.subarray(0, length));

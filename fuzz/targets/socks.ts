@@ -14,7 +14,7 @@ const ADDRESS_BYTES = new Map([
 ]);
 const NAME = 3;
 
-/** What a SOCKS 5 proxy answers. The first byte says whether there are credentials, the others are its bytes. */
+/** The answers of a SOCKS 5 proxy. The first byte says whether there are credentials, the others are its bytes. */
 export const socks: Target = {
   name: "socks",
   maxLength: 600,
@@ -52,7 +52,7 @@ export const socks: Target = {
 
 interface Conversation {
   readonly result: Error | undefined;
-  /** What the connection delivers afterwards. */
+  /** The bytes that the connection delivers afterwards. */
   readonly rest: Buffer;
 }
 

@@ -8,7 +8,7 @@ const LOGIN = Buffer.from("\x01\x05alice\x06secret");
 const IPV4 = Buffer.of(5, 1, 0, 1, 10, 0, 0, 1, 1, 187);
 const NAME = Buffer.from("\x05\x01\0\x03\x07a.exampl\x01\xbb", "latin1");
 
-/** What a SOCKS 5 client sends before its data. The first byte says whether a password is wanted. */
+/** The bytes of a SOCKS 5 client before its data. The first byte says whether a password is wanted. */
 export const socks5Requests: Target = {
   name: "socks5-requests",
   maxLength: 1_024,

@@ -20,7 +20,7 @@ import {
 import { assertPrintable, attempt, splits, type Target } from "../target.ts";
 
 const LENGTH_BYTES = 2;
-/** What a head may be refused with. */
+/** Codes with which a head may be refused. */
 const CODES: readonly OutcomeCode[] = ["bad_target", "forbidden", "internal"];
 
 /** The first message of a stream, both ways: uint16 length and JSON. */
@@ -72,7 +72,7 @@ export const streamHead: Target = {
 
 interface Received {
   readonly json: Buffer | Error;
-  /** What is left in the stream. */
+  /** The bytes that are left in the stream. */
   readonly behind: Buffer;
 }
 

@@ -12,7 +12,7 @@ import {
 import { frame } from "../../shared/yamux/testing/sessions.ts";
 import { attempt, splits, type Target } from "../target.ts";
 
-/** What came of some bytes. */
+/** The frames that were decoded. */
 interface Decoded {
   /** The frames, encoded again. */
   readonly bytes: Buffer;

@@ -86,7 +86,7 @@ class Script {
   }
 }
 
-/** What the peer sees of the wire. */
+/** The peer's view of the wire. */
 class WatchedTransport extends FakeTransport {
   readonly view = new PeerView(WINDOW);
 

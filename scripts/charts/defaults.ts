@@ -1,8 +1,8 @@
 import type { Schema, Value } from "./values-file.ts";
 
 /**
- * What templates fill in where a key of the values is empty (null), which helm takes as "not there". Maps hold the
- * values below them; each value is in a list of its own, so that maps of which users choose the keys are told apart.
+ * Values that templates fill in for an empty key (null), which helm takes as "not there". Maps hold the values below
+ * them; each value is in a list of its own, so that maps of which users choose the keys are told apart.
  */
 export function defaultsOf(values: readonly Value[]): Schema {
   return Object.fromEntries(

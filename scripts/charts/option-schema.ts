@@ -7,7 +7,7 @@ const DURATION = "^(0|(([0-9]+(\\.[0-9]*)?|\\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)
 const ADDRESS = "^(\\[?[0-9A-Fa-f:.]+\\]?|[^\\s/@:\\[\\]]*)$";
 const SIZE = "^[0-9]+(\\.[0-9]+)? *(B|Ki|KiB|Mi|MiB|Gi|GiB)?$";
 
-/** What a value of an option may be, by its kind. Bounds of durations and sizes are checked when the process starts. */
+/** The schema of an option's value, by its kind. Bounds of durations and sizes are checked when the process starts. */
 export function optionSchema(row: Option<unknown>): Schema {
   const { min, max } = row.range ?? {};
   switch (row.kind) {
@@ -18,7 +18,7 @@ export function optionSchema(row: Option<unknown>): Schema {
     case "port":
       return { type: "integer", minimum: 0, maximum: 65_535 };
     case "duration":
-      // The number 0 needs no unit. What other numbers mean is anybody's guess.
+      // The number 0 needs no unit. Other numbers without a unit are ambiguous.
       return withHint(
         { type: ["string", "integer"], pattern: DURATION, minimum: 0, maximum: 0 },
         "a duration such as 500ms, 8s or 1h30m",

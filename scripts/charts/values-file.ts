@@ -21,7 +21,7 @@ export interface Value {
   readonly children: readonly Value[];
 }
 
-/** What is wrong with a chart; a sentence. */
+/** The fault of a chart; its message is a sentence. */
 export class ChartError extends Error {
   override readonly name = "ChartError";
 }
@@ -35,7 +35,7 @@ export class ChartError extends Error {
  *     # @schema {maximum: 10}        JSON schema that overrides what is derived from the default
  *     key: a
  *
- * A map whose keys have descriptions takes these keys only. One that is described as a whole takes any.
+ * A map whose keys have descriptions takes these keys only. A map that is described as a whole takes any keys.
  */
 export function parseValues(text: string, file: string): Value[] {
   const lines = new LineCounter();

@@ -3,7 +3,7 @@ import type { ChartOptions } from "./chart-options.ts";
 import { optionDescription, optionSchema, withHint } from "./option-schema.ts";
 import { ChartError, type Schema, type Value } from "./values-file.ts";
 
-/** What the schema of a chart is made of. */
+/** The sources of a chart's schema. */
 export interface ChartSchemaSource {
   readonly chart: string;
   readonly values: readonly Value[];
@@ -25,7 +25,7 @@ export function valuesSchema(source: ChartSchemaSource): Schema {
     title: `Values of the chart ${source.chart}`,
     ...root,
     properties: {
-      // What a parent chart adds to the values of its dependencies.
+      // A parent chart adds this to the values of its dependencies.
       global: { type: "object", description: "Values of a parent chart, which this chart does not read." },
       enabled: { type: "boolean", description: "For the condition of a parent chart; this chart does not read it." },
       ...(root["properties"] as Schema),
@@ -59,7 +59,7 @@ function optionsMap(source: ChartSchemaSource, value: Value): Schema | undefined
   const properties = Object.entries(of.options).map(([rowKey, row]): [string, Schema] => {
     const name = flagName(rowKey, row);
     const place = elsewhere.get(name);
-    // Whoever sets it is led to the right value by helm's message: "value must be '…'".
+    // helm's message, "value must be '…'", names the right value to a user who sets this one.
     if (place !== undefined) return [name, { const: `absent here: set ${place} instead` }];
     return [name, { description: optionDescription(row), ...optionSchema(row) }];
   });
@@ -92,7 +92,7 @@ function rowOf(table: OptionTable, { option, path }: Value): OptionTable["option
   return found[1];
 }
 
-/** What texts of the option look like, where the schema can tell. */
+/** The form of the option's texts, if the schema can express it. */
 function byOption(source: ChartSchemaSource, value: Value, option: string): Schema {
   return { ...optionSchema(rowOf(source.table, value)), ...BY_OPTION.get(option) };
 }
@@ -113,7 +113,7 @@ const PREFIX_TOO_LONG = "^[0-9.]+/(3[3-9]|[4-9][0-9]|[0-9]{3,})";
 /** Ports of more than five digits, or beyond 69999, are certainly none; the agent itself knows the others. */
 const SERVER_URL = "wss(\\+srv)?://([^/:]+|\\[[^/]+\\])(:[1-6]?[0-9]{1,4})?(/.*)?";
 
-/** What Kubernetes defines is not written down a second time, but what is certainly wrong is refused. */
+/** Definitions of Kubernetes are not repeated here, but values that are certainly wrong are refused. */
 const BY_NAME: readonly (readonly [RegExp, Schema])[] = [
   [/(annotations|labels|selector)$/i, { type: "object", additionalProperties: { type: "string" } }],
   [/^extraObjects$/, { type: "array", items: { type: ["object", "string"] } }],

@@ -12,7 +12,7 @@ export interface ReleaseFacts {
   readonly hasUncommittedChanges: boolean;
 }
 
-/** What still has to be done before these facts are those of a release: a sentence for each. */
+/** The steps that are missing before these facts are those of a release: a sentence for each. */
 export function notReady(facts: ReleaseFacts): string[] {
   const { version, isPrivate, repository, notes, tags, hasUncommittedChanges } = facts;
   const missing: string[] = [];
