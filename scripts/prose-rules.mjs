@@ -105,7 +105,7 @@ function commentParagraphs(text) {
     const words = content
       .replace(isWhole ? /^\s*(?:\/\/|\/\*\*|\*)\s?/ : /^.*\s\/\/\s/, "")
       .replace(/\s*\*\/\s*$/, "")
-      .replace(/^(?:@\w+|-|\d+\.)\s+/, (mark) => (mark.startsWith("@") ? "" : "\0"));
+      .replace(/^(?:@\w+|-|\d+\.)\s+/, "\0");
     const continues = isWhole && line === last + 1 && !words.startsWith("\0") && words.trim() !== "";
     if (continues && !/^\s*\/\*\*/.test(content)) paragraphs.at(-1).text += ` ${words.trim()}`;
     else paragraphs.push({ line, text: words.replace("\0", "").trim() });

@@ -17,11 +17,6 @@ const KINDS = ["*.ts", "*.tsx", "*.mjs", "*.md"];
 /** Pages that a run of tests writes: a record of what programs have printed, and no prose. */
 const RECORDS = ["docs/kubernetes-results.md"];
 
-/** Files, and folders with a slash at their end, whose tables and sentences are not watched yet. */
-const NOT_YET = textOf("scripts/prose-not-yet.txt")
-  .split("\n")
-  .filter((line) => line !== "");
-
 const asked = process.argv.slice(2);
 const listed = execFileSync("git", ["ls-files", "-co", "--exclude-standard", ...(asked.length > 0 ? asked : KINDS)], {
   cwd: ROOT,
@@ -31,8 +26,7 @@ const files = listed.split("\n").filter((file) => /\.(?:ts|tsx|mjs|md)$/.test(fi
 const faults = files.flatMap((file) => {
   const isMarkdown = file.endsWith(".md");
   const text = textOf(file);
-  const isLater = NOT_YET.some((each) => file === each || (each.endsWith("/") && file.startsWith(each)));
-  const isWatched = asked.length > 0 || !(isLater || RECORDS.includes(file));
+  const isWatched = !RECORDS.includes(file);
   const found = [
     ...wideLines(text, isMarkdown),
     ...(isMarkdown && isWatched ? badRows(text) : []),

@@ -3,7 +3,7 @@ import type { Culvert } from "./culvert.ts";
 import type { Product } from "./products/product.ts";
 import type { Settings } from "./settings.ts";
 
-/** What every measure gets. */
+/** The context of every measure. */
 export interface Bench {
   readonly settings: Settings;
   readonly around: Surroundings;
@@ -12,7 +12,7 @@ export interface Bench {
   /** The build that `--against` names. */
   readonly before: Culvert | undefined;
   readonly floors: Readonly<Record<"pipe" | "corked" | "proxy" | "direct", Contender>>;
-  /** What the groups of `--peers` start by themselves: culvert, its build before, and the peers. */
+  /** Products that the groups of `--peers` start by themselves: culvert, its build before, and the peers. */
   readonly products: readonly Product[];
   say(progress: string): void;
 }

@@ -1,7 +1,7 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
-/** What a child process of the bench can be asked; each method takes one object and answers one. */
+/** Methods of a child process of the bench; each takes one object and answers one. */
 // biome-ignore lint/suspicious/noExplicitAny: methods of every kind stand in one map.
 export type Methods = Readonly<Record<string, (params: any) => unknown>>;
 

@@ -10,6 +10,6 @@ export interface DialSpec {
 /** Directions as in the glossary: down is target → caller. */
 export type Flow = "down" | "up";
 
-/** What stands behind the tunnel. `megabyte` sends no more than that, `stuck` accepts and never reads. */
+/** Targets behind the tunnel. `megabyte` sends no more than that, `stuck` accepts and never reads. */
 export const BENCH_TARGETS = ["source", "megabyte", "sink", "echo", "stuck"] as const;
 export type BenchTarget = (typeof BENCH_TARGETS)[number];

@@ -109,10 +109,7 @@ async function main(): Promise<void> {
   if (settings.page && process.exitCode === undefined) keepComparison(rows, settings, about);
 }
 
-/**
- * The rows of a group. Those of a measure that starts processes of its own are measured a second time with the other
- * build.
- */
+/** The rows of a group. A measure that starts processes of its own is repeated with the other build. */
 async function measure(group: Group, bench: Bench): Promise<Row[]> {
   const rows = await MEASURES[group](bench);
   const { before, settings } = bench;

@@ -19,7 +19,7 @@ const GROUPS = [
   "pages",
   "fleet",
 ] as const;
-/** Those that start every product by themselves; with `--peers` they are the ones that are measured. */
+/** Groups that start every product by themselves; with `--peers` only these are measured. */
 export const PEER_GROUPS = ["dials", "traffic", "http2", "at-rest"] as const;
 export type Group = (typeof GROUPS)[number] | (typeof PEER_GROUPS)[number];
 

@@ -18,7 +18,7 @@ const MOVERS = numbered("mover", 5);
 const AT_ONCE = 16;
 const CALLS = 10;
 const PATIENCE_MS = 60_000;
-/** What a server may say while a cluster cannot be reached. */
+/** Answers that a server may give while a cluster cannot be reached. */
 const TRUTHFUL = /^50[234] /;
 
 interface ReviewAll {

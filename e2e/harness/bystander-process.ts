@@ -3,7 +3,9 @@ import { type CallerListener, type Connection, connectThrough } from "./caller.t
 import type { LatencyWindow, Side } from "./latency-ratio.ts";
 import { TARGETS } from "./targets.ts";
 
-/** What is measured: the same target through the server that is attacked, and through one that nobody attacks. */
+/**
+ * The two paths that are measured: the same target through the attacked server, and through one that nobody attacks.
+ */
 export interface BystanderOrder extends Readonly<Record<Side, CallerListener>> {
   readonly windows: number;
   readonly windowMs: number;

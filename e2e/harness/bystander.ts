@@ -34,11 +34,10 @@ const MOST_RATIO = 2;
 const WINDOW_MS = 500;
 
 /**
- * Measures what an honest tenant sees during an attack against what it sees, at the same time, through an idle server:
- * short echoes through two connections that stand, and new CONNECTs beside them. What else the machine does meanwhile
- * hits both. A process of its own measures and is the target: an attack in the process of the test goes on whenever the
- * attacked server has read something, which is also when that server's echoes arrive, so it delayed these more than the
- * others.
+ * Compares an honest tenant's latency during an attack with its latency, at the same time, through an idle server:
+ * short echoes through two open connections, and new CONNECTs beside them. Other work of the machine affects both. A
+ * separate process measures and is the target: an attack in the process of the test continues whenever the attacked
+ * server has read something, which is also when that server's echoes arrive, so it delayed these more than the others.
  *
  * p99 through the attacked server is to be at most twice that through the idle one. A ratio fails that is above 2 and
  * not by chance (`latencyRatio`). Returns what was seen, for a diagnostic line.

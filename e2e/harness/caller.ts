@@ -60,7 +60,7 @@ export class Connection implements AsyncDisposable {
     this.socket.end();
   }
 
-  /** What comes next, as text; "" at the end. */
+  /** The next bytes as text; "" at the end. */
   async read(deadlineMs = 15_000): Promise<string> {
     return (await this.#next(undefined, deadlineMs)).toString();
   }

@@ -6,7 +6,7 @@ import type { ClusterFiles } from "./cluster-files.ts";
 import { within } from "./wait.ts";
 
 const { CULVERT_E2E_LOG: level = "silent" } = process.env;
-/** One for all: each logger would listen for the end of the process. */
+/** A single logger for all: each logger would listen for the end of the process. */
 const log = createLogger({ level, format: "auto", name: "agent" });
 const CONNECTED_MS = 60_000;
 
@@ -37,7 +37,7 @@ export async function startClusterAgent(
 export class ClusterAgents implements Disposable {
   readonly all: Agent[] = [];
 
-  /** One more; resolves when it is connected to the server on this port. */
+  /** Starts a further agent; resolves when it is connected to the server on this port. */
   async start(cluster: ClusterFiles, port: number, agentId: string): Promise<void> {
     this.all.push(await startClusterAgent(cluster, port, { agentId }));
   }

@@ -5,7 +5,7 @@ import type { CallerListener } from "./caller.ts";
 import { runConcurrently } from "./concurrently.ts";
 import { TempDir } from "./temp.ts";
 
-/** What of a cluster's document a test wants otherwise; each side keeps what is not named. */
+/** Changes of a cluster's document for a test; each side keeps the keys that are not named. */
 export interface DocumentChange {
   readonly agents?: object;
   readonly callers?: object;

@@ -17,7 +17,7 @@ const addressHere = new AsyncLocalStorage<string>();
  */
 export class ClusterNetworks implements AsyncDisposable {
   readonly #targets: readonly TcpTarget[];
-  /** What every caller of every cluster asks for. */
+  /** The target of every caller of every cluster. */
   readonly target: string;
 
   private constructor(targets: readonly TcpTarget[], port: number) {

@@ -3,7 +3,7 @@ import { promisify } from "node:util";
 
 const MAX_BYTES = 64 * 1024 * 1024;
 
-/** What curl prints. Its proxies come from its arguments alone. Rejects, with `stderr`, where curl fails. */
+/** The output of curl. Its proxies come from its arguments alone. Rejects, with `stderr`, where curl fails. */
 export async function curl(...args: string[]): Promise<string> {
   const options = { env: { PATH: process.env["PATH"] }, encoding: "latin1", maxBuffer: MAX_BYTES } as const;
   const { stdout } = await promisify(execFile)("curl", ["-sS", "--max-time", "20", ...args], options);

@@ -23,7 +23,7 @@ import { agentFiles } from "./pki-files.ts";
 import { waitFor } from "./wait.ts";
 import type { World } from "./world.ts";
 
-/** What of the options and of the environment a test wants otherwise. */
+/** Changes of the options and of the environment for a test. */
 export interface DoctorChange extends Partial<DoctorOptions> {
   readonly env?: Readonly<Record<string, string>>;
 }
@@ -34,7 +34,7 @@ export interface Place {
   readonly server: Pick<World["server"], "addresses">;
 }
 
-/** What it found at its one server, and all that it printed. */
+/** The result for its one server, and all output. */
 export interface Examined extends ServerReport {
   /** For a person. */
   readonly text: string;
@@ -48,7 +48,7 @@ export interface Blame {
   /** The doctor's sentence, and its next step. */
   readonly says: RegExp;
   readonly next?: RegExp;
-  /** What an agent with the same options has in its log. */
+  /** The log line of an agent with the same options. */
   readonly agent: RegExp;
 }
 

@@ -36,7 +36,7 @@ export class Exchange {
     this.#end = new ExchangeEnd(socket, { sent: 2 * seed, awaited: 2 * seed + 1 }, pace);
   }
 
-  /** What has come so far, at the caller and at the target. */
+  /** Bytes that have arrived so far, at the caller and at the target. */
   get received(): { readonly down: number; readonly up: number } {
     return { down: this.#end.check.bytes, up: this.#target.end(this.#seed)?.check.bytes ?? 0 };
   }

@@ -5,7 +5,7 @@ import { listenOnLoopback } from "./targets/tcp.ts";
 
 export type Directions = Direction | "both";
 
-/** What stands behind a relay. */
+/** The listener behind a relay. */
 export interface Behind {
   readonly host: string;
   readonly port: number;
@@ -57,8 +57,8 @@ export class FaultRelay implements AsyncDisposable {
   }
 
   /**
-   * From now on nothing arrives, neither bytes nor FIN nor RST, and nobody is told: a path that died.
-   * What was sent waits, as in the retransmission queue of a real sender, until `restore()`.
+   * From now on nothing arrives, neither bytes nor FIN nor RST, and nobody is told: a path that died. Bytes that were
+   * sent wait, as in the retransmission queue of a real sender, until `restore()`.
    */
   drop(directions: Directions = "both"): void {
     this.#change(directions, (faults) => {

@@ -11,11 +11,11 @@ interface FirstReadsOrder {
   readonly target: string;
   readonly count: number;
   readonly atOnce: number;
-  /** What the target says by itself. */
+  /** The text that the target sends by itself. */
   readonly banner: string;
 }
 
-/** What the first read held → how often; and what came behind it, over all reads → how often. */
+/** Counts by the text of the first read, and by the text that came behind it, over all reads. */
 interface FirstReads {
   readonly first: Readonly<Record<string, number>>;
   readonly rest: Readonly<Record<string, number>>;

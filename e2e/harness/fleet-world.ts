@@ -89,7 +89,7 @@ export class FleetWorld implements AsyncDisposable {
     return connection;
   }
 
-  /** What the server's /readyz says of the directory. */
+  /** The line of the server's /readyz about the directory. */
   async readiness(name: string): Promise<{ readonly status: number; readonly line: string }> {
     const port = this.server(name).addresses.health?.port;
     const response = await fetch(`http://127.0.0.1:${port}/readyz?verbose`);

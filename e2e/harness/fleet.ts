@@ -6,7 +6,7 @@ import { started } from "./started.ts";
 import type { TcpTarget } from "./targets/tcp.ts";
 import { http2Target, type TlsTarget, webSocketTarget } from "./targets/web.ts";
 
-/** What streams do that last: each line is a kind, how many of it a fleet of 200 has, and its pace. */
+/** Traffic of lasting streams: each line is a kind, its number in a fleet of 200, and its pace. */
 const EXCHANGES: readonly (readonly [kind: string, share: number, pace: Pace])[] = [
   ["burst", 2, { maxBytes: 8 * 1024 * 1024, maxPauseMs: 1000 }], // fills windows and replay buffers
   ["bulk", 16, { maxBytes: 256 * 1024, maxPauseMs: 300 }],

@@ -12,7 +12,7 @@ interface Settings {
 
 /** A process of Konnectivity's own agent. */
 export class KonnectivityAgent implements Disposable {
-  /** What it has logged. */
+  /** The lines that it has logged. */
   readonly lines: string[] = [];
   readonly process: ChildProcess;
 

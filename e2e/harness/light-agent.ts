@@ -32,7 +32,7 @@ const END_OF_HEADER = "\r\n\r\n";
 /** RFC 6455 §5.2. */
 const Opcode = { text: 0x1, binary: 0x2, close: 0x8 } as const;
 
-/** What of a link is needed to resume it. */
+/** The facts of a link that a resume needs. */
 interface HeldLink {
   readonly link: string;
   readonly key: LinkKey;
@@ -126,7 +126,7 @@ interface Frame {
 /** One connection of a light agent: what it says, and what it makes of the answers. */
 class Attempt {
   onWelcome: (link: HeldLink) => void = ignore;
-  /** What a refusal said. */
+  /** The Retry-After of a refusal, seconds. */
   retryAfterS: number | undefined;
   /** The server has ended it with a word. */
   closed = false;
@@ -184,7 +184,7 @@ class Attempt {
     if (this.#link !== undefined) this.onWelcome(this.#link);
   }
 
-  /** What has come is acknowledged with it: a peer that never does so is taken for one that reads nothing. */
+  /** Bytes that have come are acknowledged with it: a peer that never acknowledges counts as one that reads nothing. */
   #answerPing(): void {
     this.#sendText('{"type":"pong"}');
     if (this.#link !== undefined) this.#sendText(JSON.stringify({ type: "ack", received: this.#link.received }));

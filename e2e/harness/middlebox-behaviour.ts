@@ -93,7 +93,7 @@ class Store {
   }
 }
 
-/** What a WebSocket-aware box makes of each message. */
+/** The changes of a WebSocket-aware box to each message. */
 export interface Rewriting {
   /** Mask keys towards the server, where a client has to mask. */
   readonly mask: "random" | "zero";
@@ -103,7 +103,7 @@ export interface Rewriting {
   readonly coalesces?: boolean;
   /** Number of pings, and of pongs that nobody asked for, in front of each frame and inside messages. */
   readonly pings?: number;
-  /** What it writes is cut at any byte, into pieces of a few bytes too. */
+  /** Its output is cut at any byte, also into pieces of a few bytes. */
   readonly pieces?: boolean;
 }
 
@@ -245,7 +245,7 @@ class Frames {
   }
 }
 
-/** What a box says that ends a WebSocket politely, to the agent and to the server. */
+/** Close frames of a box that ends a WebSocket politely, to the agent and to the server. */
 export function closeFrames(code: number): { readonly toAgent: Buffer; readonly toServer: Buffer } {
   const payload = Buffer.from([code >> 8, code & 0xff]);
   const shape = { opcode: CLOSE, payload };

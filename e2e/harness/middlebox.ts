@@ -18,7 +18,7 @@ export interface Sides {
   readonly toAgent: (bytes: Buffer) => void;
 }
 
-/** What a box does to the bytes of one connection, instead of passing them on as they are. */
+/** The behaviour of a box towards the bytes of one connection, instead of passing them on. */
 export interface MiddleboxBehaviour {
   fromAgent(bytes: Buffer, sides: Sides): void;
   fromServer(bytes: Buffer, sides: Sides): void;
@@ -32,9 +32,9 @@ export class Middlebox implements AsyncDisposable {
   readonly opened: Opened[] = [];
   /** Client certificates that it was shown; it asks for them. */
   readonly shown: string[] = [];
-  /** What it shows to the server in the agent's place. */
+  /** The certificate that it shows to the server in the agent's place. */
   clientTls: { readonly cert?: string; readonly key?: string } = {};
-  /** What it does to its connections, each by its number from 1; `undefined`: it only reads. */
+  /** Its behaviour towards connections, each by its number from 1; `undefined`: it only reads. */
   habit: (connection: number) => MiddleboxBehaviour | undefined = () => undefined;
   readonly #server: Server;
 

@@ -3,7 +3,7 @@ import { nkeys } from "@nats-io/transport-node";
 
 type KeyPair = ReturnType<typeof nkeys.createUser>;
 
-/** What a NATS of its own operator trusts, and a `.creds` file of one of its users. */
+/** The trust of a NATS with its own operator, and a `.creds` file of one of its users. */
 interface NatsOperator {
   /** Lines of a server's configuration. */
   readonly config: string;

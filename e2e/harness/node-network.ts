@@ -5,7 +5,7 @@ import { started } from "./started.ts";
 
 /** Where the control plane takes agents, and its only address that the node has a route to. */
 export const CONTROL_PLANE = "10.94.1.1";
-/** What programs of the node dial. */
+/** The address that programs of the node dial. */
 export const AT_NODE = "100.64.30.10";
 export const PODS = "10.94.2.0/24";
 export const POD = "10.94.2.2";

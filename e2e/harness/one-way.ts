@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 
-/** What is wrong with one direction of a path. */
+/** The faults of one direction of a path. */
 export interface Faults {
   delayMs: number;
   dropping: boolean;
@@ -21,7 +21,7 @@ export class OneWay {
   #queue: Item[] = [];
   #queued = 0;
   #timer: NodeJS.Timeout | undefined;
-  /** What may still pass before the end that `stopAfter` set. */
+  /** Bytes that may still pass before the end that `stopAfter` set. */
   #left = Number.POSITIVE_INFINITY;
   #onDelivered: () => void = () => {};
   #stopped = false;

@@ -23,7 +23,7 @@ export function agentFiles(dir: string) {
   };
 }
 
-/** What a caller like kube-apiserver holds. */
+/** The certificates of a caller like kube-apiserver. */
 export function callerTls(dir: string): CallerTls {
   return {
     ca: readFileSync(join(dir, "server-ca.crt"), "utf8"),

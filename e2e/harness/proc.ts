@@ -38,7 +38,7 @@ export function listensAt(pid: number, port: number): boolean {
   return inodes.some((inode) => files.has(inode));
 }
 
-/** What the descriptors of a process lead to; those that are closed meanwhile are left out. */
+/** The files of a process's descriptors; descriptors that are closed meanwhile are left out. */
 function openFiles(pid: number): string[] {
   return readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
     try {

@@ -11,7 +11,7 @@ export const MAIN = join(ROOT, "dist/cli/main.js");
 /** With `CULVERT_RUNTIME=bun` the program runs on Bun, while the tests stay on Node.js. */
 export const ON_BUN = runtimeNamed(process.env["CULVERT_RUNTIME"] ?? "node") === "bun";
 
-/** What runs the built program. */
+/** The runtime of the built program. */
 export const RUNTIME = ON_BUN ? join(ROOT, "node_modules/bun/bin/bun.exe") : process.execPath;
 
 function runtimeNamed(name: string): "node" | "bun" {
@@ -20,7 +20,7 @@ function runtimeNamed(name: string): "node" | "bun" {
 }
 
 export interface ProcessOptions extends ProgramOptions {
-  /** What runs the script, if not the Node.js of this process. */
+  /** The runtime of the script, if not the Node.js of this process. */
   readonly runtime?: string;
   /** Options of node itself, before the script. */
   readonly nodeArgs?: readonly string[];

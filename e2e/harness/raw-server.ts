@@ -8,7 +8,7 @@ import { serverFiles } from "./pki-files.ts";
 import type { AgentsWorld } from "./scripted-agent.ts";
 import { listenOnLoopback } from "./targets/tcp.ts";
 
-/** What a scenario does with the connections that an agent makes; one of the three is enough. */
+/** The behaviour of a scenario towards an agent's connections; one of the three is enough. */
 export interface RawServerScript {
   /** How many connections are treated so; those behind them are led to the world's real server. */
   readonly times: number;

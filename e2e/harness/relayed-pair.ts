@@ -49,7 +49,10 @@ export class RelayedPair {
     if (backward !== undefined) this.#ways.backward.stopAfter(backward, () => this.cut(how));
   }
 
-  /** What was held back is lost. A silenced connection may still be ended, by a middlebox that comes back to life. */
+  /**
+   * Bytes that were held back are lost. A silenced connection may still be ended, by a middlebox that comes back to
+   * life.
+   */
   cut(how: Cut): void {
     if (this.#cut !== undefined && (this.#cut !== "silence" || how === "silence")) return;
     this.#cut = how;

@@ -18,8 +18,8 @@ const MOST_BYTES = 16 * 1024 * 1024;
 
 /**
  * By how much the resident set of a process grows. Garbage is collected first: when V8 does that by itself depends on
- * its default limits and on the speed of the machine, and not on what the flood makes the server hold. What a calm
- * server grows by that has the same honest traffic, a fresh process that warms up, is not the flood's either.
+ * its default limits and on the speed of the machine, and not on what the flood makes the server hold. The growth of a
+ * calm server with the same honest traffic, a fresh process that warms up, does not count either.
  */
 export class ResidentGrowth {
   readonly #process: ManagedProcess;

@@ -43,12 +43,12 @@ function sameLabels(text: string, wanted: Readonly<Record<string, string>>): boo
   return found.length === Object.keys(wanted).length && found.every(([, key = "", value]) => wanted[key] === value);
 }
 
-/** What a registry in this process shows. */
+/** The metrics of a registry in this process. */
 export async function scrapeRegistry(registry: { metrics(): Promise<string> }): Promise<Scrape> {
   return new Scrape(await registry.metrics());
 }
 
-/** What `/metrics` of a process shows. */
+/** The metrics at `/metrics` of a process. */
 export async function scrapePort(port: number): Promise<Scrape> {
   const response = await fetch(`http://127.0.0.1:${port}/metrics`, { signal: AbortSignal.timeout(5_000) });
   return new Scrape(await response.text());

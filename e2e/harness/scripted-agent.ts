@@ -10,7 +10,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import { agentFiles } from "./pki-files.ts";
 import type { World } from "./world.ts";
 
-/** What of a world an agent has to know; whatever targets it has. */
+/** The parts of a world that an agent uses, with any targets. */
 export type AgentsWorld = Pick<World, "dir" | "pki" | "server">;
 
 export interface ScriptedAgentOptions {
@@ -21,7 +21,7 @@ export interface ScriptedAgentOptions {
   readonly path?: string;
   /** By default the world's agent certificate; `undefined` given: none at all. */
   readonly certificate?: CertificateAndKey | undefined;
-  /** What becomes of each stream, before ACK and head; by default it is accepted and echoes. */
+  /** The agent's reaction to each stream, before ACK and head; by default the stream is accepted and echoes. */
   readonly onStream?: TakesStream;
 }
 

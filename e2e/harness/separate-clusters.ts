@@ -12,7 +12,7 @@ import { World } from "./world.ts";
 type SeparateClusterName = "blue" | "green";
 type SeparateCluster = World<"echo">;
 
-/** One for all: each log listens for the end of the process. */
+/** A single log for all: each log listens for the end of the process. */
 const log = createLogger({ level: "silent", format: "json", name: "clusters" });
 
 export const agentsName = (name: SeparateClusterName): string => `${name}.agents.example`;

@@ -51,7 +51,7 @@ export function callerFiles({ dir: { path } }: Pick<SidecarWorld, "dir">) {
 }
 
 const { CULVERT_E2E_LOG: level = "silent" } = process.env;
-/** One for all: each logger would listen for the end of the process. */
+/** A single logger for all: each logger would listen for the end of the process. */
 const log = createLogger({ level, format: "auto", name: "sidecar" });
 
 function running(sidecar: Sidecar): RunningSidecar {

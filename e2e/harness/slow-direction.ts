@@ -3,13 +3,13 @@ import type { Socket } from "node:net";
 /** One direction of a slow line. */
 interface SlowDirectionOptions {
   readonly bytesPerSecond: number;
-  /** What may wait in front of the wire; when it is full, senders wait. */
+  /** Bytes that may wait in front of the wire; when the queue is full, senders wait. */
   readonly queueBytes: number;
   /** From the wire's beginning to its end. */
   readonly delayMs: number;
 }
 
-/** What an Ethernet frame carries of TCP: the wire is given to somebody else after this number of bytes. */
+/** Bytes of TCP in an Ethernet frame: after this number of bytes another sender has the wire. */
 const PACKET_BYTES = 1448;
 /** The most that one read of a socket brings. */
 const READ_BYTES = 65_536;
@@ -28,8 +28,8 @@ interface Packet {
  * in, first out, whoever it belongs to, so one sender that fills the queue delays everybody by `queueBytes /
  * bytesPerSecond`.
  *
- * Where a router drops, this lets the sender wait: its TCP stalls, as congestion control makes it stall. What the
- * kernels hold of a socket that is not read comes on top of the queue.
+ * Where a router drops, this lets the sender wait: its TCP stalls, as congestion control makes it stall. Bytes that the
+ * kernels hold for a socket that is not read are not part of the queue.
  */
 export class SlowDirection {
   readonly #options: SlowDirectionOptions;
@@ -133,7 +133,7 @@ export class SlowDirection {
     }
   }
 
-  /** Those who wait longest go first, one at a time: whoever reads fastest would take all the room there is. */
+  /** Sources that wait longest go first, one at a time: the fastest reader would otherwise take all the room. */
   #holdSources(): void {
     if (this.#stopped) return;
     const full = this.#queued + READ_BYTES > this.#options.queueBytes;

@@ -17,7 +17,7 @@ interface StalledCallers {
 interface StalledCallersOptions {
   readonly count: number;
   readonly via: "uds" | "tls";
-  /** What the target sends to each, bytes: more than can wait on the way. */
+  /** Bytes that the target sends to each: more than can wait on the path. */
   readonly sent: number;
   readonly tenants?: TwoTenantsOptions;
 }

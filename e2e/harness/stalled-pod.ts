@@ -8,7 +8,7 @@ import { withStalledCallers } from "./stalled-callers.ts";
 const KIB = 1024;
 const MIB = 1024 * KIB;
 const COUNT = 5_000;
-/** What the target sends to each, bytes: more than twice what its way takes before it stands still. */
+/** Bytes that the target sends to each: more than twice as many as its path takes before it stops. */
 const SENT = { uds: 512 * KIB, tls: 768 * KIB };
 const LISTENERS = { uds: "on a unix socket", tls: "over TLS" } as const;
 

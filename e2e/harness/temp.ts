@@ -7,8 +7,8 @@ const STALE_MS = 3_600_000;
 let swept = false;
 
 /**
- * A folder for one test, inside another one or in the system's; removed when disposed. What failed runs left behind
- * longer than an hour ago is removed too.
+ * A folder for one test, inside another one or in the system's; removed when disposed. Folders that failed runs left
+ * behind longer than an hour ago are removed too.
  */
 export class TempDir implements Disposable {
   readonly path: string;

@@ -11,7 +11,9 @@ export interface TenantAgentOptions {
   readonly agentId?: string;
   /** Changes what the link says, before its session begins. */
   readonly onLink?: (link: Link) => void;
-  /** What becomes of each stream; by default its CONNECT is answered 200, and the test writes and reads as it likes. */
+  /**
+   * The agent's reaction to each stream; by default its CONNECT is answered 200, and the test writes and reads freely.
+   */
   readonly onStream?: (stream: Stream) => void;
 }
 

@@ -3,7 +3,7 @@ import { Payload, PayloadCheck } from "./payload.ts";
 import { sendPayload } from "./targets/plain.ts";
 import { type TcpTarget, tcpTarget } from "./targets/tcp.ts";
 
-/** Who closes when, always in the same tick as the last byte is written. */
+/** Orders of closing, always in the same tick as the last byte is written. */
 export const CLOSINGS = [
   "both at once",
   "caller first, target after the caller's end",
@@ -25,7 +25,7 @@ export interface Transfer {
 
 const HEADER_BYTES = 13;
 
-/** What the target has to know; it is the first bytes that the caller sends. */
+/** The instructions for the target, which are the first bytes that the caller sends. */
 export function encodeTransfer({ seed, closing, bytesUp, bytesDown }: Transfer): Buffer {
   const header = Buffer.alloc(HEADER_BYTES);
   header.writeUInt32BE(seed, 0);
@@ -143,7 +143,7 @@ function ruleOf(end: "caller" | "target", closing: Closing): Rule {
   const other = end === "caller" ? "target" : "caller";
   return {
     waitsForEnd: closing.startsWith(`${other} ends before`),
-    // Who closes wholly must have nothing unread: TCP makes that a reset (RFC 1122 §4.2.2.13).
+    // An end that closes wholly must have nothing unread: TCP would send a reset (RFC 1122 §4.2.2.13).
     endsUnasked: !closing.startsWith(`${other} first`) && !closing.startsWith(`${other} closes wholly`),
     closesWholly: closing.startsWith(`${end} closes wholly`),
   };

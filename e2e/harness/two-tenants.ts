@@ -9,10 +9,10 @@ import { TARGETS } from "./targets.ts";
 export interface TwoTenantsOptions {
   /** More flags of the server. */
   readonly server?: Flags;
-  /** Those that differ for the second one, which nobody attacks: a port, for example. */
+  /** Flags that differ for the second server, which nobody attacks: a port, for example. */
   readonly calm?: Flags;
   readonly process?: ProcessOptions;
-  /** What the clusters' documents say beside names and certificates. */
+  /** Keys of the clusters' documents beside names and certificates. */
   readonly red?: DocumentChange;
   readonly blue?: DocumentChange;
 }

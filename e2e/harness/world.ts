@@ -34,7 +34,7 @@ export class World<Name extends TargetName = TargetName> implements AsyncDisposa
   readonly dir: TempDir;
   readonly targets: Pick<Targets, Name>;
   readonly agents: Agent[] = [];
-  /** One for each agent, in the same order; empty without `relay: true`. */
+  /** A relay for each agent, in the same order; empty without `relay: true`. */
   readonly relays: FaultRelay[] = [];
   /** Without the targets: a world with more of them is one with fewer, to whoever does not ask for them. */
   readonly #options: Omit<WorldOptions, "targets">;

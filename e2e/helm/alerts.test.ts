@@ -36,7 +36,7 @@ import {
 import { helmMissing } from "./harness/helm-program.ts";
 import { checkFiring, checkFiringBy, checkRules, type Series } from "./harness/promtool.ts";
 
-/** What happens, in which series, and the alerts that fire two hours later. */
+/** An event, its series, and the alerts that fire two hours later. */
 const CASES: readonly (readonly [sentence: string, series: Series, alerts: readonly string[]])[] = [
   ["nothing fires when all is well", {}, []],
   ["a cluster that has lost its agents fires", { [AGENTS]: LOST, [AGENTS_OF_OTHER]: LOST }, ["CulvertNoAgent"]],

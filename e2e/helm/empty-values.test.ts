@@ -6,7 +6,7 @@ import { parse } from "yaml";
 import { CHART_NAMES, CHARTS, type Chart, render, type Values } from "./harness/helm.ts";
 import { helmMissing } from "./harness/helm-program.ts";
 
-/** What an installation cannot do without. */
+/** Values that an installation needs. */
 const NEEDED: Readonly<Record<Chart, Values>> = {
   "culvert-server": {},
   "culvert-agent": { servers: ["wss://a.example.com"], auth: { certificate: { existingSecret: "agent" } } },

@@ -13,7 +13,7 @@ const terminating = {
   controllerCIDRs: ["10.0.0.0/8"],
 };
 
-/** What somebody has set, what the notes say, and what they must not. */
+/** Values, texts that the notes must have, and texts that they must not have. */
 const CASES: Readonly<Record<string, readonly [Values, readonly RegExp[], readonly RegExp[]]>> = {
   "what stays after helm uninstall": [
     {},

@@ -17,7 +17,7 @@ const terminating = {
   ingress: { enabled: true, termination: "terminate", controllerCIDRs: ["10.0.0.0/8"] },
 };
 
-/** What is wrong, and what helm says of it. */
+/** A wrong value, and helm's message about it. */
 const OF_SERVER: readonly (readonly [Values, string])[] = [
   [{ opitons: {} }, "at '': additional properties 'opitons' not allowed"],
   [{ mode: "side-car" }, "at '/mode': value must be one of 'standalone', 'sidecar'"],

@@ -108,7 +108,7 @@ async function attack(t: TestContext): Promise<void> {
   assert.equal(String(answer), "still there");
 }
 
-/** What a server may open; the agent takes fewer. */
+/** Streams that a server may open; the agent accepts fewer. */
 const SYNS = 24_000;
 const AT_ONCE = 4_000;
 

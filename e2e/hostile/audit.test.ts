@@ -9,7 +9,7 @@ import { TARGETS } from "../harness/targets.ts";
 import { waitFor } from "../harness/wait.ts";
 
 const CONNECTS = 10_000;
-/** What a pipe and the queue hold together, bytes, and the line about the gap. */
+/** Bytes that a pipe and the queue hold together, and the line about the gap. */
 const HELD = 64 * 1024 + MAX_WAITING + 4_096;
 
 test(`a trail in a FIFO that nobody reads holds up none of ${CONNECTS} CONNECTs, and all that is lost is counted`, async () => {

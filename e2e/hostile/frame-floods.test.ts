@@ -6,7 +6,7 @@ import { startFlood } from "../harness/flood.ts";
 import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
 import { waitFor } from "../harness/wait.ts";
 
-/** What the server says of each in its log. */
+/** The server's log line for each. */
 const KINDS: Readonly<Record<string, RegExp>> = {
   "empty messages": /frames a second carry no payload/,
   "empty fragments": /frames a second carry no payload/,
@@ -22,7 +22,7 @@ const KINDS: Readonly<Record<string, RegExp>> = {
 /** At each change one of each kind: a data frame, a control frame, and three that yamux reads. */
 const USUAL = ["empty messages", "pings", "window updates of one byte", "data for closed streams", "new streams"];
 
-/** What `AgentPace` lets one agent begin. */
+/** Tunnels that `AgentPace` lets one agent begin. */
 const TUNNELS = { burst: 20, perSecond: 1 };
 
 describe("an agent that floods", () => {

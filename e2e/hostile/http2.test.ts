@@ -53,7 +53,7 @@ const USUAL = [
   "headers that are references to a large one",
 ];
 
-/** What the document of the hostile cluster allows. */
+/** Streams that the document of the hostile cluster allows. */
 const STREAMS = 1_000;
 
 describe("a caller over HTTP/2 that floods", () => {

@@ -21,7 +21,7 @@ const MIB = 1024 * KIB;
 const POD = 8192 * MIB;
 /** glibc returns freed buffers of this number of bytes to the system: reads are of 16 KiB. */
 const FREED = "8192";
-/** What is held is a part of that, beside what cannot be counted. */
+/** The held bytes are a part of the growth, beside memory that cannot be counted. */
 const TOLERANCE = 0.3;
 
 interface Scene {
@@ -30,7 +30,7 @@ interface Scene {
   readonly callers: readonly Socket[];
 }
 
-/** What is there, and then makes the server hold something. */
+/** A load that makes the server hold something. */
 interface Scenario {
   readonly callers: number;
   readonly via: "uds" | "tls";

@@ -17,7 +17,7 @@ const FLOODER = "127.0.66.1";
 const AUDIENCE = "culvert";
 /** Forged tokens that are under way. */
 const AT_ONCE = 100;
-/** What one network may have asked: at once, and a second. */
+/** Questions that one network may cause: at once, and a second. */
 const QUESTIONS = { burst: 100, perSecond: 50 };
 
 /** An API server that knows one token, and how often it was asked about others that somebody has sent. */
@@ -57,7 +57,7 @@ test("one address that sends forged tokens has few of them reviewed, and keeps o
   await using flood = await startFlood("tokens", {
     ...{ port: agentPort, servername: red.sni, localAddress: FLOODER, connections: AT_ONCE, audience: AUDIENCE },
   });
-  // Whoever is answered without a review was refused one: the flood has met the bound.
+  // A client that is answered without a review was refused one: the flood has met the bound.
   const unasked = () => Number(flood.counts["answered"]) > api.asked() + AT_ONCE;
   await waitFor(unasked, { deadlineMs: 60_000, what: "tokens that are refused without a review" });
   const env = { CULVERT_AGENT_SERVICE_ACCOUNT_TOKEN_PATH: tokenFile };

@@ -34,7 +34,7 @@ async function commandLine(via: Via, command: Command, address: string, number: 
   return [await goPeerBinary("go-konnectivity-client"), ...target, command, address, String(number)];
 }
 
-/** What konnectivity-client's process says; `shared`: its dials share a connection. */
+/** The output of konnectivity-client's process; `shared`: its dials share a connection. */
 async function said(via: Via, command: Command, address: string, number = 0, shared = false): Promise<string> {
   const [binary = "", ...flags] = await commandLine(via, command, address, number);
   const { stdout } = await promisify(execFile)(binary, shared ? ["-shared", ...flags] : flags);

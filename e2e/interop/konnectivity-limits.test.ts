@@ -12,7 +12,7 @@ import type { TcpTarget } from "../harness/targets/tcp.ts";
 import { waitFor } from "../harness/wait.ts";
 import { goMissing, goPeerBinary } from "./go-peer.ts";
 
-// What a stock agent, or konnectivity-client, cannot do with any server: Konnectivity's own fails in the same way.
+// Limits of a stock agent and of konnectivity-client with any server: Konnectivity's own fails in the same way.
 
 const SIZE = 30_000_000;
 const UNREAD_SECONDS = 12;

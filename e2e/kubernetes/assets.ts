@@ -33,7 +33,7 @@ const CONTROL_PLANE_PROGRAMS = ["kube-apiserver", "etcd", "kubectl"];
 
 /**
  * A control plane from the folder `KUBEBUILDER_ASSETS` (the convention of controller-runtime's envtest), or else built
- * with Go; and our own Go programs. What is built is cached by all that it is built of; the signal ends a build.
+ * with Go; and our own Go programs. Builds are cached by all their inputs; the signal ends a build.
  */
 export async function findOrBuildAssets(version: string, signal: AbortSignal): Promise<Assets> {
   const controlPlane = givenControlPlane() ?? (await builtControlPlane(version, signal));

@@ -27,7 +27,7 @@ export interface Check {
 /** `time`: half as much again; `dial`: 5 ms at the median. */
 export type Goal = "time" | "dial";
 
-/** What a check works with. */
+/** The context of a check. */
 export interface Stage {
   readonly world: World;
   readonly lane: Lane;
@@ -37,7 +37,7 @@ export interface Stage {
   readonly signal: AbortSignal;
 }
 
-/** What a check that holds has to tell. */
+/** The result of a check that holds. */
 export interface Seen {
   /** By kubectl, or by the dialer. */
   readonly printed: string;

@@ -3,7 +3,7 @@ import { run } from "./world/run.ts";
 
 const COMMANDS = ["ip", "tc", "nft", "curl", "tar", "unshare", "setpriv", "chroot"];
 
-/** What this machine lacks for network namespaces and the commands in them, as a sentence; undefined: nothing. */
+/** A sentence about commands and rights that this machine lacks for network namespaces; undefined: none. */
 export async function whatIsMissing(): Promise<string | undefined> {
   if (process.platform !== "linux") return "network namespaces are Linux'";
   if (process.getuid?.() !== 0) return "network namespaces need root";

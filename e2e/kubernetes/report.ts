@@ -82,7 +82,7 @@ class RowsOfCheck {
     return this.#rows.find((row) => row.lane === lane);
   }
 
-  /** What it costs more than directly, in the unit of its goal. */
+  /** The additional cost against the direct path, in the unit of its goal. */
   cost(lane: Lane): { readonly text: string; readonly met: boolean } | undefined {
     const [here, direct] = [this.on(lane), this.on("direct")];
     if (!here || !direct) return undefined;

@@ -52,7 +52,7 @@ export class Runner {
     }
   }
 
-  /** What is compared is worth a second look. */
+  /** Figures that are compared are measured several times. */
   async #severalTimes(check: Check): Promise<[SeenAndDials, ...SeenAndDials[]]> {
     const first = await this.#counted(check);
     const others: SeenAndDials[] = [];

@@ -152,7 +152,7 @@ function crowd(count: number, listener: CallerListener, target: string): Promise
   return Array.from({ length: count }, () => connectThrough(listener, target, { deadlineMs: ALLOWED_MS + 5_000 }));
 }
 
-/** What the outcomes table allows when the only agent does not respond. */
+/** Whether the outcomes table allows this answer when the only agent does not respond. */
 function legalWithoutAgent({ status }: Connection): boolean {
   return status === 502 || status === 503 || status === 504;
 }

@@ -6,7 +6,7 @@ const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
 
 export interface OpenPage extends AsyncDisposable {
   readonly page: Page;
-  /** What the page has written to its console, and scripts and requests that have failed or were blocked. */
+  /** Lines that the page has written to its console, and scripts and requests that have failed or were blocked. */
   readonly complaints: readonly string[];
 }
 

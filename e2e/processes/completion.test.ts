@@ -6,7 +6,7 @@ import { MAIN, RUNTIME, requireBuilt } from "../harness/processes.ts";
 import { TempDir } from "../harness/temp.ts";
 import { missingProgram } from "../proxies/harness/missing.ts";
 
-// What is typed, of which the last word is to be completed, and words that are offered, or none.
+// A typed line whose last word is to be completed, and the words that are offered, or none.
 const CASES: readonly (readonly [line: readonly string[], offered: readonly string[]])[] = [
   [["con"], ["connect"]],
   [
@@ -63,7 +63,7 @@ test("fish completes commands, options and their values", { skip: missingProgram
 test("zsh is told the commands, and for each its options with their values", { skip: missingProgram("zsh") }, () => {
   using dir = new TempDir();
   const script = written(dir, "zsh");
-  // What the completion system of zsh would be called with.
+  // Stubs for the completion system of zsh.
   const stubs = "compdef() { : }; _describe() { print -rl -- $commands }; _arguments() { print -rl -- $@ }";
   const told = (...line: string[]) =>
     run(

@@ -13,7 +13,7 @@ import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";
 
-/** What does not belong on a port, whichever it is. */
+/** Bytes that belong on no port. */
 const GARBAGE: Readonly<Record<string, Buffer>> = {
   "random bytes": randomBytes(4_096),
   "a megabyte of zeros": Buffer.alloc(1_048_576),
@@ -39,7 +39,7 @@ const DROPPED = [
 ] as const;
 
 const ROUNDS = ON_CI ? 20 : 2;
-/** What a process may keep of it all: a few MiB of heap that has grown, not the garbage itself (20 × 9 × 1 MB). */
+/** Memory that a process may keep: a few MiB of heap that has grown, not the garbage itself (20 × 9 × 1 MB). */
 const RSS_GROWTH = 64 * 1024 * 1024;
 
 test("garbage on every port of both processes: all of it is cut, nobody else notices, nothing is kept", async () => {

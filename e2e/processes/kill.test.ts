@@ -5,7 +5,7 @@ import { peerEnd } from "../harness/peer-end.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";
 
-/** What an end may take: the kernel reports it, and nobody else has to do anything for it. */
+/** Time until an end is noticed: the kernel reports it, and nothing else has to happen. */
 const AT_ONCE_MS = 15_000;
 /** An agent that waits for its server tries once a second at least; the next longer wait is half a minute. */
 const BACK_MS = 15_000;

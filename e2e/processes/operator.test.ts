@@ -10,7 +10,7 @@ import { waitFor } from "../harness/wait.ts";
 
 /**
  * Certificates that are wrong in one thing, at real processes: what their operator reads, at whichever end, names the
- * fault. What else may be wrong with one, and that doctor and agent name the same, is in e2e/scenarios:
+ * fault. Other faults of certificates, and the agreement of doctor and agent, are in e2e/scenarios:
  * certificate-validity, doctor-certificates, doctor-faults, policy.
  */
 
@@ -44,7 +44,7 @@ test("an agent's certificate that the server refuses is named by server, agent a
   });
 });
 
-/** What is wrong with a client's certificate, and the sentence with which it is refused. */
+/** A fault of a client's certificate, and the sentence of its refusal. */
 const REFUSED = [
   [another.issue(CLIENT), /the client certificate is not signed by a CA that is accepted here/],
   [ca.issue({ ...CLIENT, cn: "somebody" }), /the client certificate CN=somebody is not among --caller-identities/],
@@ -72,7 +72,7 @@ interface Says {
   readonly doctor: RegExp;
 }
 
-/** What server, agent and doctor say, each at its own end. */
+/** Compares the sentences of server, agent and doctor, each at its own end. */
 async function compare(site: Site, cluster: Files, own: Files, says: Says): Promise<void> {
   await using server = await startServer(site, cluster);
   const credentials = { caCert: site.dir.file("ca.crt"), agentCert: own.cert, agentKey: own.key };

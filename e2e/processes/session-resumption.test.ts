@@ -26,7 +26,7 @@ after(async () => {
   folder?.[Symbol.dispose]();
 });
 
-/** What a client says once it is in, and what tells it that it is nobody here. */
+/** The first bytes of an admitted client, and the answer to a client that is not admitted. */
 const PORTS = {
   callers: { says: "CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: x\r\n\r\n", refused: /^HTTP\/1\.1 407 / },
   agents: {

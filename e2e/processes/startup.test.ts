@@ -183,7 +183,7 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
         ],
         ...["--keepalive-time=30s", "--probe-interval=5s", "--sync-interval=5s", "--sync-interval-cap=30s"],
       ],
-      // That is where the target of this test is.
+      // The target of this test is on loopback.
       { env: { CULVERT_AGENT_ALLOW_LOOPBACK: "true" } },
     );
     await agent.waitForHealth(`http://127.0.0.1:${agentHealth}/readyz`);

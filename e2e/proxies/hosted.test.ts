@@ -83,7 +83,7 @@ class HostedCluster implements AsyncDisposable {
     return program;
   }
 
-  /** What a program of the control plane gets through the sidecar: the body, or the status line of a refusal. */
+  /** The answer to a program of the control plane through the sidecar: the body, or the status line of a refusal. */
   async ask(url: string): Promise<string> {
     const curl = ["curl", "-sS", "-k", "-m", "10", "-x", `http://127.0.0.1:${SIDECAR}`, "-w", "\n%{http_connect}", url];
     const { stdout, stderr } = await this.network.controlPlane.run(curl);

@@ -27,7 +27,7 @@ test("a byte of an open connection passes the files that docs/architecture.md li
     [],
     "nothing of these files ran",
   );
-  // What a timer calls runs less often than there are rounds.
+  // Functions that a timer calls run less often than there are rounds.
   const often = [...ran].filter(([, count]) => count >= ROUNDS).map(([file]) => file);
   assert.deepEqual(
     often.filter((file) => !files.includes(file)),

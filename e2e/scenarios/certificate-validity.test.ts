@@ -32,7 +32,7 @@ async function flagFiles() {
   };
 }
 
-/** What the log says of certificates that clients refuse. */
+/** Log lines about certificates that clients refuse. */
 function refused(lines: readonly Line[]) {
   const told = lines.filter(({ msg }) => /refuse this server$/.test(msg));
   return told.map(({ level, msg, cluster, notBefore, notAfter }) => ({ level, msg, cluster, notBefore, notAfter }));

@@ -6,7 +6,7 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
-/** What the agents of blue may claim; those of the control plane have another certificate. */
+/** Claims that the agents of blue may make; agents of the control plane have another certificate. */
 const CLAIMS = [
   { identities: ["CN=control-plane"], hosts: ["172.30.1.5"], cidrs: ["172.31.0.0/16"] },
   { identities: ["CN=agent"], defaultRoute: true },
@@ -104,7 +104,7 @@ test("a claimed target without its agent is refused with a sentence, and asked o
   });
   assert.match(await connect("blue", "172.31.9.9:443"), /^HTTP\/1\.1 200 .*control$/s);
 
-  // What was the control plane's becomes the nodes'.
+  // Claims of the control plane become claims of the nodes.
   await blue.write({ agents: { ...ROUTED, claims: [CLAIMS[1]] }, callers: { fromClusters: ["hub"] } });
   await other.closed;
   await until(() =>

@@ -17,7 +17,7 @@ import { fdCount } from "../harness/proc.ts";
 import { Random, seedOfRun } from "../harness/random.ts";
 import { standing, waitFor, within } from "../harness/wait.ts";
 
-/** One is called like a property that every object has. */
+/** The second name is also a property that every object has. */
 const NAMES = ["blue", "constructor"] as const;
 const ROUNDS = atFull(40, 4);
 const MAX_HELLO = 16_384;
@@ -179,7 +179,7 @@ async function cutCaller(options: ConnectionOptions, record: number, segment: nu
   return socket;
 }
 
-/** What the target says to a question; `undefined`: there was no way to it. */
+/** The target's answer to a question; `undefined`: it could not be reached. */
 async function questionAt(socket: TLSSocket): Promise<string | undefined> {
   const over = new Promise<void>((resolve) => socket.once("close", () => resolve()));
   const secured = new Promise<true>((resolve) => socket.once("secureConnect", () => resolve(true)));

@@ -13,7 +13,7 @@ const NO_FLAGS = {
 };
 const NO_PAIR = { cert: undefined, key: undefined };
 
-/** What readyz and the log's warnings say is missing, without the file. */
+/** Missing certificates by readyz and by the log's warnings, without the file. */
 async function told({ addresses, lines }: TestServer): Promise<{ readyz: string[]; warned: string[] }> {
   const { text, status } = await fetchText(addresses.admin?.port, "/readyz?verbose");
   assert.equal(status, 200, "the other clusters need this server");

@@ -20,10 +20,10 @@ const PER_SECOND = 20;
 /** Of each of two rounds. */
 const SECONDS = atFull(15, 5, 8);
 const ECHO_EVERY_MS = 10;
-/** What hangs; a busy machine is faster. */
+/** Only an echo that hangs takes this long; a busy machine is faster. */
 const ECHO_DEADLINE_MS = 30_000;
 const MIB = 1_048_576;
-/** What a second round may leave behind. The first one finds out how large everything gets. */
+/** Bytes that a second round may leave behind. The first one finds out how large everything gets. */
 const GROWTH = 8 * MIB;
 
 test("clusters are edited, added and removed 20 times a second: no stream of another ends, and memory stays", async (t) => {

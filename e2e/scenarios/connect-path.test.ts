@@ -14,7 +14,7 @@ import { startWorld } from "../harness/world.ts";
 const ROUNDS = 40;
 const DENIED = "10.0.0.1:10250";
 
-/** What every step may use, and what puts the steps together: nobody who follows a CONNECT has to open it. */
+/** Files that every step may use, and files that join the steps: a reader who follows a CONNECT need not open them. */
 const ASIDE = [
   ...["shared/basics/", "shared/limits/", "shared/node/", "shared/runtime/", "server/metrics/"],
   "server/callers/connect-trace.ts",

@@ -25,7 +25,7 @@ function permissionsOfPage(): string {
   return config.replace(/^listen: .*\n/m, "");
 }
 
-/** What NATS forbids its user to do, of these lines of its protocol. */
+/** Sends these lines of NATS's protocol, and resolves with the refusals of NATS. */
 async function forbiddenBy(nats: NatsServers, lines: readonly string[]): Promise<string[]> {
   const socket = connect(Number(new URL(nats.urls()[0] ?? "").port), "127.0.0.1");
   const user = JSON.stringify({ user: "culvert", pass: "PASSWORD", verbose: false, pedantic: false });

@@ -56,7 +56,7 @@ test("a stream that its caller ends and resets at once leaves nothing at the age
     await open(id);
     for (const message of END_AND_RESET[round % END_AND_RESET.length]?.(id) ?? []) raw.send(message);
     await waitFor(() => echo.open === 0 && agent.streamCount === 0, { what: `the end of stream ${id}` });
-    // What is opened once stays open: the first round says what the base is.
+    // Files that are opened once stay open: the first round finds the base.
     if (round === 0) base = fdCount(process.pid);
   }
   await fdsBackAt(base);
@@ -121,7 +121,7 @@ test("a caller's end and reset that reach the agent in one read leave no socket,
       relay.restore("backward");
       await waitFor(() => echo.open === 0 && agent?.streamCount === 0, { what: "the end of the stream" });
     }
-    // What is opened once stays open: the first round says what the base is.
+    // Files that are opened once stay open: the first round finds the base.
     if (round === 0) base = fdCount(process.pid);
   }
   await fdsBackAt(base);

@@ -94,7 +94,7 @@ const HASTY = { handshakeTimeoutMs: DEADLINE_MS, headerTimeoutMs: DEADLINE_MS, h
 
 interface UnauthenticatedPeer {
   readonly dial: (world: World<"echo">) => Socket;
-  /** What is sent at once, and again and again as long as the connection is open. */
+  /** Bytes that are sent at once, and repeatedly as long as the connection is open. */
   readonly first?: string | Buffer;
   readonly drip?: string | Buffer;
   /** The answer, if there is one. */

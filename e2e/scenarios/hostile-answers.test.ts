@@ -8,7 +8,7 @@ import { answering, echo, rawHead, scriptedAgent } from "../harness/scripted-age
 import { waitFor } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
-/** What an agent may answer to an open, and what it may not: the caller gets a legal line. */
+/** Legal and illegal answers of an agent to an open: the caller gets a legal line. */
 const CONNECT_TIMEOUT_MS = 800;
 let world: World<never>;
 let agent: PlayedAgent;

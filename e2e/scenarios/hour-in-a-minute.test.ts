@@ -11,7 +11,7 @@ import { RandomCuts } from "../harness/random-cuts.ts";
 import { waitFor } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
-// What a path does to connections in an hour of bad luck, in a minute: nothing of it may reach a stream.
+// Faults of a path in an hour of bad luck, in a minute: none of them may reach a stream.
 
 const LENGTH_MS = atFull(60_000, 12_000, 30_000);
 const BLOWS_EVERY_MS = ON_CI ? ([2_000, 5_000] as const) : ([1_000, 2_500] as const);
@@ -102,7 +102,7 @@ async function startPulse(world: World<"echo">): Promise<{ finish(): Promise<voi
   };
 }
 
-/** What somebody needs who has to find out why. */
+/** The facts that are needed to find the cause. */
 function story(seed: number, faults: readonly string[], blows: readonly string[]): string {
   return [`again with CULVERT_E2E_SEED=${seed}`, ...faults.slice(0, 20), "── what was done ──", ...blows].join("\n");
 }

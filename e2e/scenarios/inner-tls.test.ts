@@ -162,7 +162,7 @@ test("a token is shown to nobody but the server: not to a middlebox that is not 
   await through.close();
   assert.ok(box.opened.length > 0);
   assert.equal(box.read.includes(MARKER), false);
-  // Who plays the server with a certificate of --ca-cert is shown it: the test looks in the right place.
+  // A box with a certificate of --ca-cert is shown the token: the test looks in the right place.
   await start({ ...byToken, caCert: world.dir.file("box-ca.crt"), outerCa: "" }, false);
   await waitFor(() => box.read.includes(`Bearer ${MARKER}`));
 });
@@ -309,7 +309,7 @@ interface SeenHello {
   readonly resume?: Readonly<Record<string, unknown>>;
 }
 
-/** What agents have said first, as the box has read it. */
+/** The first messages of agents, as the box has read them. */
 function outerHellos(box: Middlebox): SeenHello[] {
   return box.opened.flatMap(({ sent }) => {
     const [first] = messagesIn(Buffer.concat(sent));

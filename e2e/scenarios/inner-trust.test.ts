@@ -33,7 +33,7 @@ async function boxed(t: TestContext) {
   t.after(() => box[Symbol.asyncDispose]());
   await writeFile(file("outer.ca"), box.authority.cert);
 
-  /** What an agent of this name has from now on. */
+  /** Gives an agent of this name another certificate. */
   const give = async (name: string, { cert, key }: CertificateAndKey) => {
     await writeFile(file(`${name}.key`), key);
     await writeFile(file(`${name}.crt`), cert);

@@ -16,7 +16,7 @@ import { waitFor, within } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 /**
- * What unauthenticated peers send on the port without TLS, while two agents carry streams from the first test to the
+ * Messages of unauthenticated peers on the port without TLS, while two agents carry streams from the first test to the
  * last: one that came there, by inner TLS behind a balancer, and one on the port with TLS.
  */
 const HANDSHAKE_TIMEOUT_MS = 1_000;

@@ -10,7 +10,7 @@ import { startWorld, type Via } from "../harness/world.ts";
 const CONNECTIONS = atFull(2_000, 200, 1_000);
 const AT_ONCE = 32;
 const LARGEST = 8 * 1024 * 1024;
-/** One in this number of connections carries nothing at all in a direction. */
+/** A connection in this number carries nothing at all in a direction. */
 const EMPTY_EVERY = 50;
 const DEADLINE_MS = 60_000;
 

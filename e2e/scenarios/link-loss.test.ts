@@ -14,7 +14,7 @@ import { startWorld, type World } from "../harness/world.ts";
 const KEEPALIVE_MS = 200;
 /** From the first lost byte to the moment when an end knows: pings are looked for eight times in an interval. */
 const NOTICED_MS = KEEPALIVE_MS * (2.5 + 1 / 8);
-/** What an end may come late (issue: "within 2 s of its own deadline"). */
+/** Time by which an end may come late. */
 const LATE_MS = 10_000;
 
 const LIVELY = { maxBytes: 20_000, maxPauseMs: 20 };
@@ -56,7 +56,7 @@ const KEPT_BYTES = 128 * 1024;
 /** Compiled code, mostly: bytes of callers are in buffers, none of which may be left. */
 const SPARE_HEAP_BYTES = 8 * 1024 * 1024;
 
-/** What all tunnels hold, by the pools of both ends. */
+/** Bytes that all tunnels hold, by the pools of both ends. */
 async function poolsHold(world: World<"echo">): Promise<{ readonly server: number; readonly agent: number }> {
   const [atServer, atAgent] = await Promise.all(
     [world.server, world.agents[0]].map((end) => end && scrapeRegistry(end.metrics.registry)),

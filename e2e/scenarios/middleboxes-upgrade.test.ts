@@ -5,8 +5,8 @@ import type { MiddleboxBehaviour } from "../harness/middlebox.ts";
 import { answers, edits, holdsBack } from "../harness/middlebox-behaviour.ts";
 import { waitFor } from "../harness/wait.ts";
 
-// What boxes do to the upgrade: each has its word in one line of the log for each attempt and in the metric, and when
-// the box lets go the agent comes up by itself.
+// Faults of middleboxes in the upgrade: each has its word in one line of the log for each attempt and in the metric,
+// and when the fault ends the agent connects by itself.
 
 const SPOILED = 2;
 const HASTY = { handshakeTimeoutMs: 1_000, syncIntervalMs: 20, syncIntervalCapMs: 40 } as const;

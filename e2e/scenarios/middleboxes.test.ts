@@ -6,7 +6,7 @@ import { closeFrames, holdsBack, Rewriter, type Rewriting } from "../harness/mid
 import { Random, seedOfRun } from "../harness/random.ts";
 import { waitFor } from "../harness/wait.ts";
 
-// What boxes do to a WebSocket that stands: streams notice nothing of it, and the agent says what it has found.
+// Faults of middleboxes in an open WebSocket: streams notice nothing, and the agent reports what it has found.
 
 const REWRITING: Readonly<Record<string, Rewriting>> = {
   "masks anew": { mask: "random" },
@@ -189,7 +189,7 @@ describe("what an agent finds out of its path", { concurrency: true }, () => {
   test("a middlebox that passes nothing on any more, to old connections and new ones, is named, and no stream ends", async (t) => {
     const hasty = { keepaliveMs: 300, handshakeTimeoutMs: 1_000, syncIntervalMs: 20 };
     let stuck = false;
-    // What it has taken while it was stuck is never seen again, nor is anything behind that.
+    // Bytes that it has taken while it was stuck are lost, and all bytes behind them.
     const habit = (): MiddleboxBehaviour => {
       const lost = { up: false, down: false };
       const isLost = (way: "up" | "down", bytes: Buffer) => {

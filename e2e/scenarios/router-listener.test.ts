@@ -79,7 +79,7 @@ test("an unknown name, no name and an unreadable one get the alert, bounded log 
     [helloFor("10.0.0.1"), "unreadable"],
     [helloFor("blue.example\0"), "unreadable"],
     [Buffer.from("GET / HTTP/1.1\r\n\r\n"), "unreadable"],
-    // What comes behind is read away: a reset would destroy the alert on its way.
+    // Bytes behind it are read and dropped: a reset would destroy the alert on its way.
     [Buffer.concat([helloFor("nobody.example"), Buffer.alloc(300_000)]), "unknown_name"],
   ] as const) {
     const before = await test.metric(`culvert_router_connections_refused_total{reason="${reason}"}`);

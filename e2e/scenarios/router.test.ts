@@ -13,7 +13,7 @@ import { TempDir } from "../harness/temp.ts";
 
 const log = createLogger({ level: "silent", format: "json", name: "router" });
 
-// What a router does with one connection is in router-listener.test.ts; this is what real agents and callers see of it.
+// Single connections of a router are tested in router-listener.test.ts; this file has real agents and callers.
 
 test("agents and callers of two clusters come through one router, each to its own server, and others get an alert", async () => {
   const names = ["blue", "green"] as const;

@@ -23,7 +23,7 @@ class Named implements AsyncDisposable {
   readonly port: number;
   /** The agent's log. */
   lines: readonly LogLine[] = [];
-  /** What DNS says of the servers' name. */
+  /** The addresses that DNS has for the servers' name. */
   addresses: string[] = [];
   readonly #world: World<never>;
   readonly #servers = new Map<string, Server>();
@@ -103,7 +103,7 @@ class Named implements AsyncDisposable {
   }
 }
 
-/** What would be a failure to whoever reads the log. */
+/** Log lines that a reader would take for a failure. */
 function complaints({ lines }: Named): string[] {
   return lines.filter(({ level }) => level !== "info" && level !== "debug").map(({ msg }) => msg);
 }

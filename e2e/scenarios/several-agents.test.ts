@@ -90,7 +90,7 @@ test("an agent that drains keeps its connections and gets no new ones; its leavi
 // ── one retry ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 interface Retry {
-  /** What the agent that is asked first does. */
+  /** The behaviour of the agent that is asked first. */
   readonly first: (stream: Stream, cut: () => void) => void;
   readonly status: number;
   /** How often the caller's target was asked for, both agents together. */

@@ -84,7 +84,7 @@ class TwoServers implements AsyncDisposable {
     return connection;
   }
 
-  /** What the agent has said of its uplink to this server. */
+  /** The agent's log lines about its uplink to this server. */
   said(name: Name): string[] {
     const url = `wss://127.0.0.1:${this.relay(name).port}/culvert/v1/tunnel`;
     return this.#lines

@@ -19,7 +19,7 @@ const UPGRADE = [
   ...[`Sec-WebSocket-Key: ${Buffer.alloc(16).toString("base64")}`, `Sec-WebSocket-Protocol: ${SUBPROTOCOL}`],
 ];
 
-/** What blue's agent is answered for these lines: the head of it. */
+/** The head of the answer to blue's agent for these lines. */
 async function asked(lines: readonly string[], { version = "1.1", host = "blue.example" } = {}): Promise<string> {
   const { blue, agentPort } = tenants;
   const raw = connectTcp({ port: agentPort, host: "127.0.0.1" }).on("error", () => {});

@@ -17,7 +17,7 @@ interface Blue extends AsyncDisposable {
   /** Of the agent. */
   readonly lines: readonly LogLine[];
   readonly server: readonly LogLine[];
-  /** What the agent's file holds from now on. */
+  /** Writes another token into the agent's file. */
   renew(token: string): Promise<void>;
   /** Opens TLS between the two, if that was asked for. */
   readonly box: Middlebox | undefined;

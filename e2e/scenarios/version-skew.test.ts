@@ -23,7 +23,7 @@ import { waitFor, within } from "../harness/wait.ts";
 import { startWorld } from "../harness/world.ts";
 
 /**
- * What docs/versions.md promises, with stored words of peers that are one version older and newer. They are never
+ * The promises of docs/versions.md, with stored words of peers that are one version older and newer. They are never
  * changed: a version that is published gets files of its own.
  */
 type Words = Readonly<Record<string, unknown>>;
@@ -41,7 +41,7 @@ interface AgentWords {
 interface ServerWords {
   readonly welcome: Words;
   readonly afterWelcome: readonly Words[];
-  /** What a request has beside its kind and target. */
+  /** Fields of a request beside its kind and target. */
   readonly request: Words;
   /** Heads of streams that the agent does not know. */
   readonly streams: readonly Words[];

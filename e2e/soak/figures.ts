@@ -6,7 +6,7 @@ import { every } from "./pause.ts";
 import type { Soaked } from "./processes.ts";
 import type { Site } from "./site.ts";
 
-/** What a process holds at rest. */
+/** The resources of a process at rest. */
 export interface Figures {
   readonly name: string;
   readonly rssBytes: number;
@@ -32,7 +32,7 @@ const COLLECT_EVERY_MS = 5_000;
  */
 export async function collectWhile({ processes }: Site, signal: AbortSignal): Promise<void> {
   await every(COLLECT_EVERY_MS, signal, async () => {
-    // One that ends is in the verdict already.
+    // A process that ends is in the verdict already.
     for (const { process } of processes) if (process.running) await collectGarbage(process).catch(() => {});
   });
 }

@@ -10,7 +10,7 @@ import { pause } from "./pause.ts";
 import type { Tally } from "./tally.ts";
 import { RESET_AFTER_BYTES, SOURCE_BYTES, type SoakTargets } from "./targets.ts";
 
-/** What one connection of some kind works with. */
+/** The context of one connection of some kind. */
 export interface Errand {
   readonly targets: SoakTargets;
   readonly tally: Tally;

@@ -20,7 +20,7 @@ export const SOAKED: ProcessOptions = {
   detached: true,
 };
 
-/** What no process may write to its log during a run: an error, a stack, a warning of Node's own. */
+/** Lines that no process may log during a run: an error, a stack, a warning of Node's own. */
 const ALARMING = /"level":"(error|fatal)"|^\s+at |Warning:/;
 
 /** A process under load: where its metrics are, and the lines of its log that must not be there. */

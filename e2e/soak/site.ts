@@ -14,7 +14,7 @@ const KEEPALIVE = "1s";
 /** The two agents of each cluster: one behind a relay that cuts it, and one with an undisturbed path. */
 export interface SoakedCluster {
   readonly files: ClusterFiles;
-  /** What the server mounts, with a certificate for its usual name and for `otherName`. */
+  /** The Secret that the server mounts, with a certificate for its usual name and for `otherName`. */
   readonly secret: KubernetesVolume;
   readonly otherName: string;
   readonly agents: readonly { readonly soaked: Soaked; readonly secret: KubernetesVolume }[];

@@ -1,7 +1,7 @@
 /** Faults that are kept in words; all are counted. */
 const KEPT_FAULTS = 20;
 
-/** What the traffic has done so far, and what went wrong with it. */
+/** Counts of the traffic so far, and of its faults. */
 export class Tally {
   /** CONNECTs made. */
   connections = 0;

@@ -7,9 +7,12 @@ import { refusedTarget, TARGETS } from "../harness/targets.ts";
 import { type TransferTarget, transferTarget } from "../harness/transfer.ts";
 import type { Tally } from "./tally.ts";
 
-/** What a source sends before its end: more than the kernel and culvert keep for a caller that has stopped reading. */
+/**
+ * Bytes that a source sends before its end: more than the kernel and culvert keep for a caller that has stopped
+ * reading.
+ */
 export const SOURCE_BYTES = 8 * 1024 * 1024;
-/** What a target takes before it resets. */
+/** Bytes that a target reads before it resets. */
 export const RESET_AFTER_BYTES = 20_000;
 
 export interface SoakTargets extends AsyncDisposable {

@@ -4,7 +4,7 @@ import type { Tally } from "./tally.ts";
 const MOST_GROWTH = 0.15;
 const MIB = 1024 * 1024;
 
-/** What in figures at the end is more than after the warm-up, in sentences. */
+/** Figures that are higher at the end than after the warm-up, as sentences. */
 export function growthOf(before: readonly Figures[], after: readonly Figures[]): string[] {
   return after.flatMap((now, index) => {
     const then = before[index];
@@ -26,7 +26,7 @@ export function growthOf(before: readonly Figures[], after: readonly Figures[]):
   });
 }
 
-/** What the traffic lost, and what did not happen at all: a run without it proves nothing. */
+/** Losses of the traffic, and kinds of traffic that did not happen: a run without them proves nothing. */
 export function lossesOf(tally: Tally, kinds: readonly string[]): string[] {
   const more = tally.faultCount - tally.faults.length;
   return [

@@ -3,7 +3,7 @@ import { connect, type Socket } from "node:net";
 import { serve } from "../child.ts";
 import { listen } from "./sockets.ts";
 
-/** The plain CONNECT proxy that Node makes easy: no tunnel, one process. What a CONNECT costs at least. */
+/** The plain CONNECT proxy that Node makes easy, without a tunnel, in one process: the least cost of a CONNECT. */
 async function start({ path }: { path: string }): Promise<object> {
   const server = createServer();
   server.on("connect", (request, duplex, head: Buffer) => {

@@ -5,8 +5,8 @@ import { serve } from "../child.ts";
 import { listen, setHighWaterMarks } from "./sockets.ts";
 
 /**
- * One half of a raw relay pair: caller → (unix socket) near → TLS → far → target. What any tunnel in Node is measured
- * by.
+ * One half of a raw relay pair: caller → (unix socket) near → TLS → far → target. Every tunnel in Node is measured by
+ * it.
  */
 const HIGH_WATER_MARK = 1_048_576;
 
@@ -25,7 +25,7 @@ async function far({ ports, certificate, joining }: ListenParams): Promise<numbe
   });
 }
 
-/** One more process on the way: a TLS listener for each port of a far half, dialled over TLS. Answers their ports. */
+/** A further process on the path: a TLS listener for each port of a far half, dialled over TLS. Answers their ports. */
 async function between({ ports, certificate, joining }: ListenParams): Promise<number[]> {
   return listenOverTls(ports, certificate, (socket, port) => {
     join(socket, dialOverTls(port, certificate.cert), joining);
@@ -83,7 +83,7 @@ function join(one: Socket, other: Socket, joining: Joining): void {
   corked(other, one);
 }
 
-/** What arrives in one turn of the event loop leaves in one write. */
+/** Bytes that arrive in one turn of the event loop leave in one write. */
 function corked(from: Socket, to: Socket): void {
   let corkedNow = false;
   const uncork = () => {

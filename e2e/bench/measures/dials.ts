@@ -19,7 +19,7 @@ const BEFORE_WARM = 2_000;
 const WARM = 2_000;
 const IN_FLIGHT = 50;
 
-/** Who is dialled in a sample: processes that were started for it. */
+/** The dialled processes of a sample, which were started for it. */
 interface Dialled extends AsyncDisposable {
   readonly name: ContenderName;
   readonly spec: DialSpec;

@@ -10,7 +10,9 @@ const SHARE = 0.8;
 /** With more, the hop's two processes would share this machine with what they are compared with. */
 const IN_FLIGHT = 1;
 
-/** What it costs that a caller comes to a server that has no agent of its cluster: one more server on the way. */
+/**
+ * The cost of a hop: a caller comes to a server without an agent of its cluster, and a second server is on the path.
+ */
 export async function hop(bench: Bench): Promise<Row[]> {
   if (!bench.culvert) return [];
   const { startHopPair } = await import("../hop-pair.ts");

@@ -12,7 +12,7 @@ const WARM_UP = 1_000;
 const DIALS = 2_000;
 const IN_FLIGHT = 50;
 
-/** What Konnectivity has no HTTP/2 CONNECT for is compared with its gRPC. */
+/** Konnectivity has no HTTP/2 CONNECT, so it is compared with its gRPC. */
 const PROTOCOLS = ["grpc", "h2"] as const;
 type Protocol = (typeof PROTOCOLS)[number];
 const TITLES = { grpc: "gRPC", h2: "HTTP/2 CONNECT" } as const;

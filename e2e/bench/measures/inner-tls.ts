@@ -11,8 +11,8 @@ const RATES: readonly Kind[] = ["CONNECT on unix socket", "CONNECT, 1-byte echo,
 const RATE_GOAL = 0.9;
 
 /**
- * What TLS once more, over the link, costs: the same two processes with and without it. The measure of "one more pass"
- * is the raw relay, which is TLS and the sockets at its ends.
+ * The cost of a second TLS over the link: the same two processes with and without it. The measure of "one more pass" is
+ * the raw relay, which is TLS and the sockets at its ends.
  */
 export async function innerTls(bench: Bench): Promise<Row[]> {
   if (!bench.culvert) return [];

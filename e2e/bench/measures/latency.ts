@@ -12,7 +12,7 @@ const WARM_UP_MS = 300;
  */
 const OPTIMISED_AFTER_SECONDS = 6;
 
-/** What else the tunnel does while the echo is measured. */
+/** Other work of the tunnel while the echo is measured. */
 type Beside = "idle" | "bulk download" | "stalled reader" | "stalled target";
 
 /** The time of an echo: alone, beside a bulk download, beside somebody who does not read. */

@@ -12,7 +12,7 @@ const STALLED_LIMIT_MIB = (STALLED * 65_536) / 1_048_576 + 64 + 32;
 const STALLED_MS = 4000;
 const SETTLE_MS = 500;
 
-/** What streams cost that do nothing, and the most that readers who stopped can make the processes hold. */
+/** The memory of idle streams, and the most that stopped readers can make the processes hold. */
 export async function memory(bench: Bench): Promise<Row[]> {
   if (!bench.culvert) return [];
   const { startCulvertPair } = await import("../culvert.ts");

@@ -38,7 +38,7 @@ interface Sample {
   readonly connectMs: number;
 }
 
-/** What a tenant notices of a neighbour who floods, blasts and stalls: through culvert, and through a raw relay. */
+/** The effect of a neighbour who floods, blasts and stalls on a tenant: through culvert, and through a raw relay. */
 export async function noisyNeighbour(bench: Bench): Promise<Row[]> {
   if (!bench.culvert) return [];
   const { ports } = bench.around;

@@ -14,7 +14,9 @@ const PAGES = 10;
 const KIND: Kind = "CONNECT, 1-byte echo, close";
 const QUIET = { ignoreStdout: true } as const;
 
-/** What ten open status pages cost the callers of a server of a thousand clusters, which is asked with and without. */
+/**
+ * The cost of ten open status pages for the callers of a server of a thousand clusters, measured with and without them.
+ */
 export async function pages(bench: Bench): Promise<Row[]> {
   if (!bench.culvert) return [];
   bench.say(`pages: certificates of ${CLUSTERS} clusters`);

@@ -15,7 +15,7 @@ const BULK_SHARE = 0.7;
 /** With more, the processes of the way would wait for each other. */
 const IN_FLIGHT = 1;
 
-/** What it costs that a client comes through `culvert http-proxy`: one process more on the way. */
+/** The cost of `culvert http-proxy` for a client: one process more on the path. */
 export async function sidecar(bench: Bench): Promise<Row[]> {
   const { culvert, around } = bench;
   if (!culvert) return [];

@@ -16,7 +16,7 @@ const ECHO_PACE_MS = 5;
 const LEAST_ECHO_SECONDS = 20;
 
 const LONG_RTT_MS = 100;
-/** What may be unacknowledged (--replay-buffer), once each round trip. */
+/** Bytes that may be unacknowledged (--replay-buffer), once each round trip. */
 const LONG_BOUND_MB = (16 * 1_048_576) / 1e6 / (LONG_RTT_MS / 1000);
 const LONG_SHARE = 0.6;
 /** The path must carry more than culvert could fill, or it is the path that is measured. */

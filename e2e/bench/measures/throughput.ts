@@ -82,7 +82,7 @@ export async function sampleFlow(
   await settle();
 }
 
-/** What is still on its way when a sample ends must not run into the next one. */
+/** Bytes that are under way when a sample ends must not run into the next one. */
 function settle(): Promise<void> {
   return sleep(150);
 }

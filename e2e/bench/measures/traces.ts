@@ -7,10 +7,10 @@ import { atLeast, atMost, Rounds, type Row } from "../rows.ts";
 import { type Kind, sampleRate } from "./connect.ts";
 
 const KIND: Kind = "CONNECT, 1-byte echo, close";
-/** What `--trace-sampling-rate-per-million` is by default: 1 %. */
+/** Limits at the default of `--trace-sampling-rate-per-million`: 1 %. */
 const PRICE = { rate: 0.9, cpu: 1.1 };
 
-/** What traces of one CONNECT in a hundred cost, at server and agent: the same processes with and without them. */
+/** The cost of traces of one CONNECT in a hundred, at server and agent: the same processes with and without them. */
 export async function traces(bench: Bench): Promise<Row[]> {
   if (!bench.culvert) return [];
   const { startCulvertPair } = await import("../culvert.ts");

@@ -13,9 +13,7 @@ const WARM_UP = 4_000;
 const WARM_UP_TIMES = 5;
 const FLOWS = ["down", "up"] as const;
 
-/**
- * What goes through each product once it is warm: short connections, one bulk stream, an echo; over the unix socket.
- */
+/** Traffic through each product once it is warm: short connections, one bulk stream, an echo; over the unix socket. */
 export async function traffic(bench: Bench): Promise<Row[]> {
   const rounds = new Map([...FLOWS, "other"].map((key) => [key, new Rounds()]));
   const of = (key: string) => rounds.get(key) as Rounds;

@@ -15,7 +15,7 @@ export interface Product {
   readonly takesConnect: boolean;
   /** The same product for callers over HTTP/2, where it serves them. */
   readonly overHttp2?: Product;
-  /** What its program says of itself; of culvert the run has the commit. */
+  /** The version that its program reports; for culvert the run has the commit. */
   readonly version?: string;
   /** How it is run for callers of this way: with the certificates, ports and folder of the site. */
   plan(site: Site, ports: Ports, way: Way): Promise<Plan>;

@@ -10,7 +10,7 @@ process.on("exit", () => {
 /** The name of a program and its arguments. */
 export type Command = readonly [string, ...string[]];
 
-/** A program of any maker. What it prints goes into a file, so that no log costs this process anything. */
+/** A program of any maker. Its output goes into a file, so that no log costs this process anything. */
 export class Program implements AsyncDisposable {
   readonly #child: ChildProcess;
   readonly #log: string;

@@ -5,8 +5,8 @@ import { type TcpTarget, tcpTarget } from "../../harness/targets/tcp.ts";
 const LOG_EVERY_MS = 50;
 
 /**
- * What stands in a cluster: it says which cluster that is. To `review N` it answers like a webhook, and ends; to `logs`
- * it sends a numbered line again and again, until its reader has ended.
+ * A target in a cluster, which names its cluster. To `review N` it answers like a webhook, and ends; to `logs` it sends
+ * numbered lines until its reader has ended.
  */
 function clusterTarget(cluster: string): Promise<TcpTarget> {
   return tcpTarget((socket) => {

@@ -78,7 +78,7 @@ export class DirectoryFleet implements AsyncDisposable {
         ...(front !== undefined && { reachedAt: front.port }),
       };
       const flags: Flags = {
-        // What is tested are servers that go and come, and not how long a busy machine takes for it.
+        // The test is about servers that go and come, and not about the speed of a busy machine.
         ...{ connectTimeout: "30s", agentAckTimeout: "5s", agentWait: "5s", drainTimeout: "20s" },
         ...(await peers.flagsOf(name, place, this.nats.urls())),
       };

@@ -5,9 +5,9 @@ import type { ServerSlot } from "./server-slot.ts";
 
 /** One direction of dialling: to the peers' port of one of the two servers. */
 interface Way {
-  /** What all other servers dial. */
+  /** The relay that all other servers dial. */
   readonly front: FaultRelay;
-  /** What the other one of the two is led to from there. */
+  /** The relay between it and the other one of the two. */
   readonly path: FaultRelay;
 }
 

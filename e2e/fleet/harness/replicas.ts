@@ -46,7 +46,7 @@ export class Replicas implements AsyncDisposable {
   async #start(serverNames: readonly string[]): Promise<void> {
     const flags = {
       ...{ serverCount: serverNames.length, readyNeedsAgent: true },
-      // What is tested are servers that go and come, and not how long a busy machine takes for it.
+      // The test is about servers that go and come, and not about the speed of a busy machine.
       ...{ connectTimeout: "30s", agentAckTimeout: "20s", agentWait: "20s", drainTimeout: "20s" },
     };
     for (const name of serverNames) this.servers.push(await ServerSlot.reserve(name, this.folder, flags));

@@ -17,7 +17,7 @@ interface Args {
   readonly kind: keyof typeof KINDS;
 }
 
-/** What is sent once, and then without end. */
+/** Bytes that are sent once, and bytes that are sent without end. */
 interface Kind {
   readonly first?: Buffer;
   /** Absent: it ends the tunnel at once, and comes again. */

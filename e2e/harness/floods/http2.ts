@@ -25,7 +25,7 @@ interface Args {
   readonly sink: string;
 }
 
-/** What is sent once, and then without end. Stream 1 is the first CONNECT. */
+/** Bytes that are sent once, and bytes that are sent without end. Stream 1 is the first CONNECT. */
 interface Kind {
   readonly first?: (args: Args) => readonly Buffer[];
   /** `stream`: of a CONNECT that has not been sent. */

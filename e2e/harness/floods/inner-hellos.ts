@@ -11,7 +11,7 @@ interface Args {
   readonly localAddresses: readonly string[];
   /** Connections of each address. */
   readonly each: number;
-  /** What they send last. */
+  /** The last message that they send. */
   readonly until: "upgrade" | "hello" | "ClientHello";
 }
 
@@ -27,7 +27,7 @@ const HELLO = textFrame({ type: "hello", version: 1, inner: true }, MASK);
 const CLIENT_HELLO = frame({ opcode: 2, payload: await firstFlight(), mask: MASK });
 const BEHIND_UPGRADE = { upgrade: [], hello: [HELLO], ClientHello: [HELLO, CLIENT_HELLO] };
 
-/** What a client of inner TLS sends first. */
+/** The first flight of a client of inner TLS. */
 function firstFlight(): Promise<Buffer> {
   return new Promise((resolve) => {
     const socket = new Duplex({ read() {}, write: (chunk, _encoding, done) => done(void resolve(chunk)) });

@@ -27,7 +27,7 @@ type Counts = {
   cut: number;
 };
 
-/** Callers that connect, hear their 200 and do not read any more. Who is cut does not come again. */
+/** Callers that connect, get their 200 and stop reading. A caller that is cut does not reconnect. */
 await flooding<Args, Counts>(
   { answered: 0, refused: 0, refusedOtherwise: 0, statusLine: "", cut: 0 },
   (args, counts) => {

@@ -49,7 +49,7 @@ export function resettingTarget(bytes: number): Promise<TcpTarget> {
   });
 }
 
-/** What a sink took from one connection. */
+/** Bytes that a sink took from one connection. */
 class SinkConnection {
   readonly #hash: Hash = createHash("sha256");
   readonly socket: Socket;

@@ -12,7 +12,7 @@ const MEMORY_LIMIT = "268435456";
 const DEADLINE_MS = 20_000;
 const CERTIFICATES = ["tls.crt", "tls.key", "ca.crt"];
 
-/** What `--print-config` says to a container's own command line. */
+/** The answer of `--print-config` to a container's own command line. */
 export interface Printed {
   readonly code: number;
   /** Effective values by the options' names, as YAML has them. */
@@ -25,7 +25,7 @@ export function isService(container: Container): boolean {
   return SERVICES.includes(argumentsOf(container)[0] ?? "");
 }
 
-/** What the entry point gets: the image's own, or one that platforms name in its place. */
+/** The arguments of the entry point: the image's own, or another one that platforms name. */
 function argumentsOf({ command = [], args = [] }: Container): readonly string[] {
   const [program = "culvert", ...more] = command;
   const name = basename(program);
@@ -37,8 +37,8 @@ function argumentsOf({ command = [], args = [] }: Container): readonly string[] 
 
 /**
  * Runs a container's command line with `--print-config`, with its environment, and its volumes as files. Their paths
- * are those of a folder here, in the arguments, in the environment and in the file of options. What is not rendered is
- * there, too, with as many keys as the container asks for.
+ * are those of a folder here, in the arguments, in the environment and in the file of options. Objects that are not
+ * rendered are there, too, with as many keys as the container asks for.
  */
 export async function printedConfig(render: Render, pod: Pod, container: Container): Promise<Printed> {
   using folder = new TempDir();

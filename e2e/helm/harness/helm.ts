@@ -23,7 +23,7 @@ export interface Installation {
   /** Where the chart is, if not in this tree. */
   readonly folder?: string;
   readonly isUpgrade?: boolean;
-  /** What its pods have otherwise than the charts' defaults, because its platform asks for it. */
+  /** Settings of its pods that differ from the charts' defaults, because its platform requires it. */
   readonly exceptions?: readonly PodException[];
 }
 
@@ -36,7 +36,7 @@ export type PodException = "no ids" | "node network";
 
 export type Values = Readonly<Record<string, unknown>>;
 
-/** What helm would send to the API server: hooks and tests included. */
+/** The objects that helm would send to the API server, hooks and tests included. */
 export interface Render {
   readonly installation: Installation;
   readonly yaml: string;
@@ -69,7 +69,7 @@ export function asRender(installation: Installation, yaml: string): Render {
   return { installation, yaml, objects, pods: [...podsOf(objects), ...sidecarPods(objects, podSelector)] };
 }
 
-/** Those that helm renders, and what it says to the others. */
+/** The renders of helm, and its messages about values that it refuses. */
 export async function renderAll(installations: readonly Installation[]): Promise<Renders> {
   const renders: Render[] = [];
   const failures: string[] = [];

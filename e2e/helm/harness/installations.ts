@@ -8,7 +8,7 @@ import { ODD_SERVERS } from "./odd-servers.ts";
 const EXAMPLES = join(CHARTS, "examples");
 /** helm takes 53 characters. */
 const LONGEST = "a-release-with-a-name-that-is-as-long-as-one-can-be-x";
-/** Those with the most objects. */
+/** The installations with the most objects. */
 const WITH_LONG_NAMES = [
   "culvert-server: a StatefulSet on ports of the nodes, and monitors",
   "culvert-server: a router in front, for this server",

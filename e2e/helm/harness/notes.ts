@@ -21,7 +21,7 @@ export function withNotes(chart: Chart, parent: string): string {
   return folder;
 }
 
-/** What helm would print. */
+/** The notes that helm would print. */
 export function notesOf({ objects }: Render): string {
   const found = objects.find(({ kind, metadata }) => kind === "ConfigMap" && metadata.name === NOTES);
   const text = found && dataOf(found)["text"];

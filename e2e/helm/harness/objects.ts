@@ -1,6 +1,6 @@
 import { parseAllDocuments } from "yaml";
 
-/** What every object of Kubernetes has, and any other fields. */
+/** The fields of every object of Kubernetes, and any other fields. */
 export interface KubeObject {
   readonly apiVersion: string;
   readonly kind: string;
@@ -17,7 +17,7 @@ interface Metadata {
 
 export type Labels = Readonly<Record<string, string>>;
 
-/** What the tests read of a pod. */
+/** The fields of a pod that the tests read. */
 export interface PodSpec {
   readonly containers: readonly Container[];
   readonly initContainers?: readonly Container[];
@@ -188,7 +188,7 @@ export function containersOf({ spec }: Pod): Container[] {
   return [...(spec.initContainers ?? []), ...spec.containers];
 }
 
-/** Does a selector with these labels choose something with those? One without labels chooses everything. */
+/** Does a selector with these labels choose something with those? A selector without labels chooses everything. */
 export function chooses(selector: Labels | undefined, labels: Labels): boolean {
   return Object.entries(selector ?? {}).every(([name, value]) => labels[name] === value);
 }

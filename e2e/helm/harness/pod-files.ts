@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import type { KeysAsFiles, Labels, PodSpec, ProjectedSource, Volume } from "./objects.ts";
 
 const SECRET_MODE = 0o644;
-/** What the kubelet adds to the files of a pod that has a group. */
+/** The mode that the kubelet adds to the files of a pod with a group. */
 const GROUP_READS = 0o440;
 
 /** Where a pod's Secrets, ConfigMaps and tokens come from. */

@@ -9,7 +9,7 @@ const LABELS = {
 /** A user's objects beside a chart's: as a map and as text, both with something to fill in. */
 const EXTRA_OBJECTS = [extra("as-map"), JSON.stringify(extra("as-text"))];
 
-/** What pods and objects of both charts take from values of the same names. */
+/** Values of the same names for pods and objects of both charts. */
 export const EVERYTHING_OF_BOTH = {
   fullnameOverride: "tunnel",
   commonLabels: { team: "platform" },

@@ -14,7 +14,7 @@ import {
 import type { Mount } from "../../harness/machine-root.ts";
 import { Root } from "./root.ts";
 
-/** What a build leaves: the root of the last stage, and how its containers are started. */
+/** The result of a build: the root of the last stage, and the start of its containers. */
 export interface Image {
   readonly root: Root;
   readonly base: string;
@@ -34,9 +34,9 @@ interface BuildOptions {
   /** Folder for the roots of the stages. */
   readonly stages: string;
   readonly buildArgs: Readonly<Record<string, string>>;
-  /** What RUN sees beside the variables of the file: how this machine reaches its package registry. */
+  /** Variables of RUN beside those of the file: they say how this machine reaches its package registry. */
   readonly env: Readonly<Record<string, string>>;
-  /** What a cache mount with this target shows. */
+  /** The folder that a cache mount with this target shows. */
   readonly caches: Readonly<Record<string, string>>;
 }
 

@@ -31,7 +31,7 @@ export class Container implements AsyncDisposable {
     return new Container(program, Number(pid.slice("pid ".length)));
   }
 
-  /** What it has printed so far. */
+  /** Its output so far. */
   get output(): string {
     return this.#program.log.slice(1).join("\n");
   }
@@ -95,7 +95,7 @@ export class Container implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     try {
-      // What started it waits for it, and ends.
+      // The process that started it waits for it, and ends.
       if (this.running) this.signal("SIGKILL");
     } catch {
       // It has ended in this moment.

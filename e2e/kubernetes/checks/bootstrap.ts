@@ -15,8 +15,8 @@ const TOKEN_READ_MS = 30_000;
 const SIGNED_MS = 30_000;
 
 /**
- * What a kubelet does before it has a certificate (TLS bootstrapping): with a token it asks for one, waits until it is
- * signed, and registers its node with it. The controllers of a control plane are played here.
+ * TLS bootstrapping of a kubelet that has no certificate yet: with a token it asks for one, waits until it is signed,
+ * and registers its node with it. The controllers of a control plane are played here.
  */
 export async function bootstrap(stage: Stage): Promise<Seen> {
   const { kubectl, world } = stage;

@@ -20,7 +20,7 @@ const PLAIN = "culvert-server: nothing set";
 const ROUTED = "culvert-server: cert-manager makes a CA, and a TLSRoute leads agents";
 const MONITORED = "culvert-server: an issuer that is there, a Route, and monitors";
 
-/** What is rendered, a mistake in it, and what the API server says of it. */
+/** A render, a mistake in it, and the API server's message about it. */
 const MISTAKES: readonly (readonly [string, RegExp, string, string])[] = [
   [PLAIN, /terminationGracePeriodSeconds:/, "terminationGracePeriod:", 'unknown field "terminationGracePeriod"'],
   [
@@ -52,7 +52,7 @@ async function takenOrRefused({ kubectl }: Stage): Promise<Seen> {
   return { printed: `${count} objects of ${renders.length} installations taken, ${MISTAKES.length} mistakes refused` };
 }
 
-/** What the API server says to the objects of a render, warnings included, and to its pods. */
+/** The API server's messages about the objects of a render and its pods, warnings included. */
 async function objections(kubectl: Kubectl, render: Render): Promise<string[]> {
   const items = objectsAndPods(render);
   const dryRun = ["apply", "--dry-run=server", "--validate=strict", "-n", namespaceOf(render.installation), "-f", "-"];

@@ -75,8 +75,8 @@ async function besideChatter<T>({ kubectl }: Stage, act: () => Promise<T>): Prom
 }
 
 /**
- * What is asked meanwhile, by kube-apiserver over a connection that it keeps, waits and is answered. It makes the
- * server send something, too.
+ * A request of kube-apiserver meanwhile, over a connection that it keeps, waits and is answered. It makes the server
+ * send something, too.
  */
 async function cut({ world, kubectl }: Stage, awayMs: number): Promise<void> {
   const { culvert, network } = world;

@@ -14,7 +14,7 @@ const HELD = 200;
 /** Meanwhile kube-apiserver may have opened one or another connection for itself. */
 const KUBE_APISERVERS_OWN = 5;
 
-/** What kube-apiserver's own dialer does, without the rest of it; and targets that are reached in other ways. */
+/** Dials of kube-apiserver's own dialer, without the rest of it; and targets that are reached in other ways. */
 export const DIALS: readonly Check[] = [
   { name: "a name as the node's address", deadlineMs: 15_000, lanes: CULVERT_LANES, run: (s) => pod(s, "by-name") },
   { name: "an IPv6 address as the node's", deadlineMs: 15_000, run: (s) => pod(s, "by-ipv6") },

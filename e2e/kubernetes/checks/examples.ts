@@ -14,7 +14,7 @@ const PAGE = "../docs/platforms/hypershift.md";
 const HOSTED = "hosted";
 const IMAGE = "ghcr.io/culvert-gateway/culvert:0.1.0";
 
-/** What is in examples/ for pods. None of it goes through culvert: one lane is enough. */
+/** The files of examples/ for pods. None of them goes through culvert: one lane is enough. */
 export const EXAMPLES: readonly Check[] = [
   {
     name: "pods of examples/, and the webhook of HyperShift's page, are taken by the API server",

@@ -8,7 +8,7 @@ import { nothingLeftBehind } from "./leftovers.ts";
 const NODE_METRICS = "/api/v1/nodes/stand-in/proxy/metrics";
 const WEB = "/api/v1/namespaces/default/services";
 
-/** What kube-apiserver itself does with the cluster: its proxies, webhooks and aggregated APIs. */
+/** Requests of kube-apiserver itself to the cluster: its proxies, webhooks and aggregated APIs. */
 export const EXTENSIONS: readonly Check[] = [
   { name: "nodes/N/proxy/metrics", deadlineMs: 10_000, run: (stage) => raw(stage, NODE_METRICS, "# TYPE ") },
   { name: "service proxy, http", deadlineMs: 10_000, run: (stage) => serviceProxy(stage, "http:web:http") },

@@ -31,7 +31,7 @@ export const SERVER_COMES_LATER: Check = {
   run: serverComesLater,
 };
 
-/** What the user of kubectl reads of a target that cannot be reached: our sentence, or that of the stock agent. */
+/** Sentences of kubectl about a target that cannot be reached: ours, and those of the stock agent. */
 interface Sentences {
   readonly culvert: string;
   readonly konnectivity?: string;
@@ -164,7 +164,7 @@ async function agentKilled(stage: Stage): Promise<Seen> {
   return seen;
 }
 
-/** What is open ends with its connection to the server. */
+/** Open connections end with the agent's connection to the server. */
 async function stockAgentKilled(stage: Stage): Promise<Seen> {
   const { culvert } = stage.world;
   await using following = await follow(stage);
@@ -257,7 +257,7 @@ function kindOf({ lane }: Stage): AgentKind {
   return kind;
 }
 
-/** What an agent logs of a server that it has found. */
+/** The log line of an agent about a server that it has found. */
 export const CONNECTED: Readonly<Record<AgentKind, RegExp>> = {
   culvert: /uplink connected/,
   konnectivity: /Connect to server/,

@@ -36,7 +36,7 @@ async function agentsOnly({ world }: Stage): Promise<Seen> {
   });
 }
 
-/** That something does not answer says little unless it answers elsewhere. */
+/** A URL that does not answer proves little unless it answers elsewhere. */
 async function closed(urls: readonly string[], sides: { opened: Namespace; closed: Namespace }): Promise<Seen> {
   for (const url of urls) {
     expect(await answers(sides.opened, url, PATIENT_SECONDS), `${url} to answer on its own side`, "nothing");

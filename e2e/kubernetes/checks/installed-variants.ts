@@ -22,7 +22,7 @@ export interface Variant {
   readonly agentsNamespace: string;
   /** Lines that install culvert-agent. Left out: those of the server's notes. */
   readonly installAgents?: string;
-  /** What the workload cluster is called in these lines. */
+  /** The name of the workload cluster in these lines. */
   readonly context: string;
   /** By which agents reach the server, and where it leads. */
   readonly agentsHost?: string;
@@ -33,7 +33,7 @@ export interface Variant {
   readonly tests: number;
   /** As of `Place`, in the control plane. */
   readonly podSecurity?: Fields;
-  /** What the platform has made before. */
+  /** Objects that the platform has made before. */
   readonly objects: (pki: WorldPki) => Promise<object[]>;
 }
 

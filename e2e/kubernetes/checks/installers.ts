@@ -23,7 +23,7 @@ const AGENT_PORTS = { "health-server-port": 8_113, "admin-server-port": 8_114 } 
 /** Of a server beside the lane's own. */
 const HUB = { callers: 8_190, agents: 8_191, health: 8_192, admin: 8_195, forwarded: 8_199 } as const;
 
-/** What an installer starts, and the lane whose kube-apiserver comes as its own does. */
+/** The processes of an installer, and the lane whose kube-apiserver comes as its own does. */
 interface Installer {
   readonly name: string;
   /** Which of its agents, if there are several. */
@@ -33,9 +33,7 @@ interface Installer {
   readonly lane: CulvertLane;
 }
 
-/**
- * What platforms give to konnectivity-server starts culvert, and what they give to their agents leads those there.
- */
+/** The arguments that platforms give to konnectivity-server start culvert, and their agents' arguments reach it. */
 export const INSTALLERS: readonly Check[] = [
   logsThrough({ name: "KKP", account: "system-konnectivity-agent", lane: "grpc-stock" }),
   logsThrough({ name: "Kamaji", account: "konnectivity-agent", lane: "grpc-stock" }),

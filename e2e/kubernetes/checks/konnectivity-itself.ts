@@ -12,7 +12,7 @@ const AGENT_PORT = 8_110;
 
 /**
  * The rows that a stock agent has none of, with Konnectivity's own server in the place of culvert's:
- * docs/kubernetes-results.md names them. What no row is about is in e2e/interop/konnectivity-limits.test.ts.
+ * docs/kubernetes-results.md names them. Limits without a row are in e2e/interop/konnectivity-limits.test.ts.
  */
 export const KONNECTIVITY_ITSELF: Check = {
   name: "Konnectivity's own server: a connection that is cut, a target that is forbidden",

@@ -36,7 +36,7 @@ interface StockAgent {
   readonly intervals: Readonly<Record<string, string>>;
 }
 
-/** What docs/konnectivity.md tells operators to do: the server first, and then one agent after the other. */
+/** The migration of docs/konnectivity.md: the server first, and then one agent after the other. */
 export const MIGRATION: Check = {
   name: "konnectivity-server gives way to culvert, and then each of its agents",
   deadlineMs: 240_000,

@@ -1,7 +1,7 @@
 import { waitFor } from "../../harness/wait.ts";
 import { expect, type Stage } from "../check.ts";
 
-/** What kubectl is to speak for exec and port-forward. */
+/** The protocol of kubectl for exec and port-forward. */
 export type Protocol = "SPDY" | "WebSocket";
 /** As kube-apiserver calls the subresources. */
 type Verb = "exec" | "portforward";

@@ -10,7 +10,7 @@ const LINES = 180_000;
 
 const slowly = { deadlineMs: 60_000, lanes: ["uds"] } as const;
 
-/** Whoever uses kubectl while the node is behind a line of 125 kB/s. Exec and webhook are asked while the logs come. */
+/** Users of kubectl while the node is behind a line of 125 kB/s. Exec and webhook are asked while the logs come. */
 export const SLOW_LINE: readonly Check[] = [
   { name: "a line of 125 kB/s: logs of 2 MB, no connection cut", ...slowly, beside: true, run: logs },
   { name: "a line of 125 kB/s: exec beside the logs", ...slowly, run: exec },

@@ -11,7 +11,7 @@ const COPY_BYTES = 200 * MB;
 const FORWARDED_BYTES = MB;
 const FORWARDED_REQUESTS = 20;
 
-/** What kubectl does with a pod. */
+/** Commands of kubectl with a pod. */
 export const STREAMS: readonly Check[] = [
   { name: "logs", deadlineMs: 10_000, everyLane: true, run: logs },
   { name: "logs -f, 30 s of silence", deadlineMs: 60_000, beside: true, run: quietLogs },

@@ -41,7 +41,7 @@ export class Culvert implements AsyncDisposable {
     this.udsName = udsName;
   }
 
-  /** What `startAgent` starts from now on. */
+  /** Sets the kinds of agents that `startAgent` starts from now on. */
   useAgents(kinds: readonly AgentKind[]): void {
     this.#kinds = kinds;
     this.#agents.clear();

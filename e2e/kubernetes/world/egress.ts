@@ -3,7 +3,7 @@ import { PORTS } from "./addresses.ts";
 import { type CulvertLane, TUNNELS } from "./lanes.ts";
 import type { Pair } from "./pki.ts";
 
-/** What kube-apiserver's `--egress-selector-config-file` names (docs/kubernetes.md); JSON is YAML, too. */
+/** The text of kube-apiserver's `--egress-selector-config-file` (docs/kubernetes.md); JSON is YAML, too. */
 export function egressAlong(lane: CulvertLane, udsName: string, caller: Pair): string {
   const { protocol, transport } = TUNNELS[lane];
   return transport === "TCP" ? egressOverTcp(caller) : egressSelector(protocol, { uds: { udsName } });

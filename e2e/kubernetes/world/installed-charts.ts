@@ -19,9 +19,9 @@ import { type Node, PodProcess } from "./pod-process.ts";
 
 const JOB_MS = 30_000;
 
-/** What a node adds to a pod of an API server that has neither scheduler nor controllers. */
+/** Fields that a node adds to a pod of an API server that has neither scheduler nor controllers. */
 export interface Place extends Omit<Node, "sources"> {
-  /** What admission puts into the security of pods that leave it out. */
+  /** Fields that admission adds to the security of pods that leave them out. */
   readonly podSecurity?: Fields;
 }
 
@@ -118,7 +118,7 @@ function audiencesOf({ volumes = [], automountServiceAccountToken }: Pod["spec"]
   return [...projected, ...(automountServiceAccountToken ? [undefined] : [])];
 }
 
-/** What the controller of Jobs reports. */
+/** The status that the controller of Jobs reports. */
 function complete(now: string): object {
   const condition = (type: string) => ({ type, status: "True", lastProbeTime: now, lastTransitionTime: now });
   const conditions = [condition("SuccessCriteriaMet"), condition("Complete")];

@@ -36,7 +36,10 @@ function killQuietly(pid: number): void {
   }
 }
 
-/** What programs inside find in /etc (ip-netns(8)): these lines of hosts, and no name server to wait for. */
+/**
+ * Writes the files that programs inside find in /etc (ip-netns(8)): these lines of hosts, and no name server to wait
+ * for.
+ */
 export function writeSettings(name: string, hosts: readonly string[]): void {
   mkdirSync(settingsOf(name), { recursive: true });
   writeFileSync(`${settingsOf(name)}/hosts`, `${hosts.join("\n")}\n`);

@@ -64,9 +64,7 @@ export class Network implements AsyncDisposable {
     ]);
   }
 
-  /**
-   * Whoever sends is told that its connection is gone, as by a firewall that has lost its state; new ones are refused.
-   */
+  /** Resets connections that send, as a firewall that has lost its state does; new connections are refused. */
   async reset(): Promise<void> {
     await this.#gate(["policy drop", "meta l4proto tcp reject with tcp reset"]);
   }

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { NODE, NOWHERE, PORTS, SERVICES } from "./addresses.ts";
 
-/** What a kubelet would register: its addresses, the port of its API, and what it can do. */
+/** The node that a kubelet would register: its addresses, the port of its API, and its features. */
 function node(name: string, address: Address, { port = PORTS.kubelet, features = [] }: Kubelet = {}): object {
   const status = {
     addresses: [address],
@@ -43,7 +43,7 @@ function pod(name: string): object {
   return { ...inDefault("v1", "Pod", name), spec: { nodeName: name, containers } };
 }
 
-/** What the kubelet would report; API servers take it by the status subresource only. */
+/** The status that the kubelet would report; API servers accept it at the status subresource only. */
 export const RUNNING = { status: { phase: "Running", podIP: NODE.ipv4, podIPs: [{ ip: NODE.ipv4 }] } };
 
 function service(name: string, clusterIP: string, ports: Readonly<Record<string, number>>): object[] {

@@ -25,7 +25,7 @@ export interface Node {
   readonly sources: Sources;
   /** Names that its cluster's DNS has, as lines of a hosts file. */
   readonly hosts: readonly string[];
-  /** What each pod gets in its environment. */
+  /** Variables in the environment of each pod. */
   readonly environment: Readonly<Record<string, string>>;
   /** The CA of its API server, which a pod with an account gets. */
   readonly rootCaFile: string;
@@ -109,8 +109,8 @@ export class PodProcess {
   }
 
   /**
-   * What the kubelet does when the pod is deleted: preStop, then SIGTERM. Resolves with how the process ended; rejects
-   * when the pod's time for all of it is over.
+   * Ends the pod as the kubelet does when it is deleted: preStop, then SIGTERM. Resolves with how the process ended;
+   * rejects when the pod's time for all of it is over.
    */
   async terminate(): Promise<string> {
     const { terminationGracePeriodSeconds: seconds = 30 } = this.#pod.spec;

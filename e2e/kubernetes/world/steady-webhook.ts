@@ -10,7 +10,7 @@ const URL = `https://127.0.0.1:${PORTS.kubeApiserver}/api/v1/namespaces/default/
 export class SteadyWebhook implements AsyncDisposable {
   /** Calls that were answered. */
   count = 0;
-  /** What was answered to those that failed, in order. */
+  /** The answers to calls that failed, in order. */
   readonly failures: string[] = [];
   readonly #world: World;
   readonly #pending = new Set<Promise<void>>();

@@ -61,14 +61,14 @@ export class World implements AsyncDisposable {
     return new TempDir(this.dir.path);
   }
 
-  /** That have a log. */
+  /** The programs that have a log. */
   get programs(): readonly Program[] {
     return [...this.controlPlane.programs, ...this.culvert.programs, this.node.program];
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     try {
-      // What does not end by itself ends with its namespace.
+      // Programs that do not end by themselves end with their namespace.
       await Promise.allSettled([
         this.culvert.stop(),
         this.node[Symbol.asyncDispose](),
@@ -90,7 +90,7 @@ export async function createWorld(assets: Assets): Promise<World> {
     await Promise.all([world.controlPlane.startEtcd(), world.node.whenReady()]);
     return world;
   } catch (error) {
-    // What went wrong first is told.
+    // The first error is reported.
     await network[Symbol.asyncDispose]().catch(() => {});
     dir[Symbol.dispose]();
     throw error;

@@ -4,7 +4,7 @@ import { isSidecar } from "../sidecar.ts";
 
 const annotation = ({ metadata }: KubeObject, name: string) => metadata.annotations?.[name];
 
-/** What the pod of a kube-apiserver mounts outlives the release: without it, that pod could not start again. */
+/** Objects that the pod of a kube-apiserver mounts outlive the release: without them, that pod could not restart. */
 export function mountsOutliveTheRelease({ objects, pods }: Render): string[] {
   const mounted = pods.filter(isSidecar).flatMap(mountsOf);
   const needed = objects.filter(

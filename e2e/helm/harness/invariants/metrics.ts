@@ -5,7 +5,7 @@ import type { Render } from "../helm.ts";
 import { dataOf, type KubeObject, nameOf } from "../objects.ts";
 
 const PAGE = readFileSync(join(ROOT, "docs/metrics.md"), "utf8");
-/** What Prometheus makes of a histogram's name. */
+/** Suffixes that Prometheus adds to a histogram's name. */
 const OF_HISTOGRAM = /_(?:bucket|count|sum)$/;
 
 /** Alerts and dashboards ask for metrics that culvert has: those of the generated page. */

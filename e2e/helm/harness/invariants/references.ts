@@ -22,7 +22,7 @@ interface Reference {
   readonly optional: boolean;
 }
 
-/** What a pod mounts or reads is rendered, made by what is rendered, or called by its name in the values. */
+/** Objects that a pod mounts or reads are rendered, made by rendered objects, or named in the values. */
 export function referencesExist({ objects, pods, installation }: Render): string[] {
   const made = new Set(objects.flatMap(secretsMadeBy));
   const named = stringsIn(installation.values);

@@ -3,7 +3,7 @@ import type { Render } from "../helm.ts";
 import { type Container, chooses, type KubeObject, type Labels, nameOf, type Selector, specOf } from "../objects.ts";
 import type { Service } from "./commands.ts";
 
-/** What the process needs beyond its drain to end by itself. */
+/** Time that the process needs beyond its drain to end by itself. */
 const MARGIN_S = 10;
 
 /** The kubelet waits for preStop and drain, and a bit longer. */
