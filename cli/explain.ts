@@ -38,7 +38,7 @@ function unknownCode(asked: string, guess: string | undefined): string {
   return `There is no code ${JSON.stringify(asked.slice(0, 60))}: ${cure}`;
 }
 
-/** docs/ stands beside package.json: above `dist` as well as above the sources. */
+/** docs/ is beside package.json: above `dist` as well as above the sources. */
 function docsFolder(): string {
   const folders = foldersAroundProgram().map((folder) => join(folder, "docs"));
   const found = folders.find((folder) => existsSync(join(folder, "errors.md")));

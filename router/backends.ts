@@ -7,7 +7,7 @@ import type { Route, RouteTable } from "./routes.ts";
  */
 export type BackendState = "healthy" | "avoided" | "untried";
 
-/** One address that routes lead to. */
+/** An address of backends in routes. */
 export class Backend {
   readonly address: string;
   readonly target: Target;

@@ -17,7 +17,7 @@ export interface Route {
   readonly name: string;
   /** Number of the document in a file of several documents. */
   readonly document?: number;
-  /** Canonical; `*.x` stands for every name that ends with `.x`. */
+  /** Canonical; `*.x` covers every name that ends with `.x`. */
   readonly sni: readonly string[];
   readonly to: readonly Target[];
   readonly sendProxy: "v2" | "off";
@@ -69,7 +69,7 @@ function routeReservations({ sni }: Route): Reservation[] {
   });
 }
 
-/** All wildcards that stand for this name, or for every name that this wildcard stands for. */
+/** All wildcards that cover this name, or every name that this wildcard covers. */
 function wildcardsOver(name: string): string[] {
   const wildcards: string[] = [];
   for (let dot = name.indexOf(".", name.startsWith("*") ? 2 : 0); dot >= 0; dot = name.indexOf(".", dot + 1)) {

@@ -3,7 +3,7 @@ import { logRows } from "../shared/config/common-options.ts";
 import { type Draft, defineOptions, type OptionsOf, option, section } from "../shared/config/options.ts";
 import { type ProxyServer, parseProxyUrl } from "../shared/dial/proxy-route.ts";
 
-// The options of both sidecars. Names and defaults of HyperShift's sidecars work: they stand in the column of
+// The options of both sidecars. Names and defaults of HyperShift's sidecars work: they are in the column of
 // Konnectivity.
 
 const upstream = section("Servers", {

@@ -44,7 +44,7 @@ async function serve(client: Socket, reader: Socks5Reader, context: SidecarConte
   }
 }
 
-/** The step that ends the handshake; `undefined`: the client has gone, or was too slow. */
+/** The step that ends the handshake; `undefined`: the client has left, or was too slow. */
 function lastStep(client: Socket, reader: Socks5Reader, context: SidecarContext): Promise<Socks5Step | undefined> {
   return new Promise((resolve) => {
     const done = (step?: Socks5Step): void => {

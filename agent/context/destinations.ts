@@ -1,6 +1,6 @@
 import { formatTarget, parseTarget, type Target } from "../../shared/address/target.ts";
 
-/** A port of this node, and the destination that connections to it lead to. */
+/** A port of this node, and the destination of its connections. */
 export interface DestinationPort {
   readonly port: number;
   readonly target: Target;

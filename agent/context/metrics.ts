@@ -96,7 +96,7 @@ export class AgentMetrics {
   readonly #dialFailures: LabelledMetric;
   readonly #dialSeconds: OutcomeHistogram;
   readonly #konnectivityDialSeconds: { observe(value: number): void };
-  /** Of the sessions that have gone; those that stand are asked. */
+  /** Counts of closed sessions; open sessions are asked. */
   #resetForMemory = 0;
   #live: LiveAgent = IDLE;
 
@@ -184,7 +184,7 @@ export class AgentMetrics {
     }
   }
 
-  /** Several uplinks lead to one URL where there is more than one server behind it. */
+  /** Several uplinks have one URL if there is more than one server behind it. */
   #byServer(): (readonly [server: string, uplinks: readonly LiveUplink[]])[] {
     const groups = new Map<string, LiveUplink[]>();
     for (const uplink of this.#live.uplinks())

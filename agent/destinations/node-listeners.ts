@@ -8,7 +8,7 @@ import { LocalAddress } from "./local-address.ts";
 import type { ServerTunnel } from "./open-destination.ts";
 import { AllowedSources, reachability } from "./sources.ts";
 
-/** The ports of this node that lead to its control plane (docs/node-to-control-plane.md). */
+/** The ports of this node that are forwarded to its control plane (docs/node-to-control-plane.md). */
 export class NodeListeners {
   readonly #context: AgentContext;
   readonly #tunnels: () => readonly ServerTunnel[];

@@ -43,7 +43,7 @@ interface StepFacts {
   readonly aheadMs?: number;
   /** Of TLS, outside and inside: from the certificate that was shown upwards. */
   readonly chain?: readonly ChainLink[];
-  /** Of TLS outside: who opens it on the way, and may. */
+  /** Of the outer TLS: the middlebox that opens it, and may. */
   readonly openedBy?: string;
 }
 
@@ -119,7 +119,7 @@ export class StepLog {
   }
 }
 
-/** The first fault on the way to a server, or none. */
+/** The first fault of the path to a server, or none. */
 export interface DoctorVerdict extends FaultText {
   readonly culprit: FaultCode | "none";
 }

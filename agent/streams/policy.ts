@@ -13,7 +13,7 @@ export interface PolicyOptions {
   readonly deny: readonly string[];
   /** This machine's loopback may be dialled. */
   readonly allowLoopback: boolean;
-  /** Where this agent listens, as `server.address()` says it; a wildcard stands for each address of the machine. */
+  /** The listening addresses of this agent, from `server.address()`; a wildcard means each address of the machine. */
   readonly ownListeners?: () => readonly ListeningAddress[];
   readonly machineAddresses?: () => readonly string[];
 }

@@ -106,8 +106,8 @@ const RESUME_TIMEOUT_MS = 5_000;
 const MIN_ATTEMPTS = 3;
 const MIN_RESUME_MS = 500;
 /**
- * A planned carrier has this many times --handshake-timeout: the old one goes on meanwhile, and on a slow line each
- * step of the handshake waits behind its payload, several seconds.
+ * A planned carrier has this many times --handshake-timeout: the old one stays in use meanwhile, and on a slow line
+ * each step of the handshake waits behind its payload, several seconds.
  */
 const PLANNED_TIMES = 3;
 

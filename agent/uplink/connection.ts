@@ -24,7 +24,7 @@ export interface ConnectionOwner {
   onResumed(connection: Connection, resumed: ResumeReport): void;
   /** A resume reached another server than the link's own. */
   onElsewhere(connection: Connection): void;
-  /** The connection goes on without another carrier: it belongs to the certificate that the agent had before. */
+  /** The connection gets no further carrier: it belongs to the certificate that the agent had before. */
   onDisowned(connection: Connection): void;
   onResumeFailed(connection: Connection, error: unknown): void;
   onClosed(connection: Connection, reason: Error | undefined): void;

@@ -14,7 +14,7 @@ import {
 
 /** Receives what DNS says. */
 export interface EndpointsOwner {
-  /** No proxy leads to the server. A proxy resolves the name by itself, and this machine may not be able to. */
+  /** No proxy is used for the server. A proxy resolves the name by itself, and this machine may not be able to. */
   isDirect(location: ServerLocation, signal: AbortSignal): Promise<boolean>;
   /** Whether servers are missing: DNS is asked more often then. */
   isShort(): boolean;
@@ -32,8 +32,8 @@ const JITTER = 0.1;
 const MIN_WEIGHT = 0.1;
 
 /**
- * The ways to the servers of one URL: the addresses that DNS has for it, asked for again and again, or the name as it
- * is where there is no choice. An address may lead to one server, or through a balancer to one of many.
+ * The addresses of the servers of one URL: those that DNS has for it, looked up repeatedly, or the name itself if there
+ * is no choice. An address may be that of one server, or of a balancer in front of many.
  */
 export class Endpoints {
   readonly location: ServerLocation;
@@ -44,7 +44,7 @@ export class Endpoints {
   readonly #random: () => number;
   /** The one that was tried last is the last. */
   #addresses: readonly FoundAddress[] = [];
-  /** Addresses that have led to a server that the agent had a tunnel to. */
+  /** Addresses at which the agent has reached a server that it had a tunnel to. */
   readonly #known = new Set<string>();
   /** Addresses that could not be reached when they were tried last. */
   readonly #unreached = new Set<string>();
@@ -191,12 +191,12 @@ export class Endpoints {
     if (this.#addresses.every((each) => this.#unreached.has(addressKey(each)))) this.#unreached.clear();
   }
 
-  /** The address has led to a server that the agent has a tunnel to. */
+  /** Records that a server with a tunnel of the agent was reached at this address. */
   ledToKnown(address: FoundAddress | undefined): void {
     if (address !== undefined) this.#known.add(addressKey(address));
   }
 
-  /** A server was lost: an address that has led to it may lead to another one now. */
+  /** Records that a server was lost: another server may be reached at its address now. */
   forget(): void {
     this.#known.clear();
   }

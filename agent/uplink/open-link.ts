@@ -177,7 +177,7 @@ export function carrierOptions(
   } satisfies CarrierDialOptions;
 }
 
-/** Reports to the route whether it led to the server. A route through a middlebox of `--outer-ca` did. */
+/** Reports to the route whether it has reached the server. A route through a middlebox of `--outer-ca` has. */
 export async function reportToRoute<T>(
   { route }: LinkContext,
   { credentials, signal }: DialTerms,

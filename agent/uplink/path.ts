@@ -21,7 +21,7 @@ const SAME_AGE = 1.1;
 const SILENT_PART = 0.5;
 /** Nobody configures a shorter limit: such cuts come from a server that restarts, or from a test. */
 const MIN_AGE_MS = 5_000;
-/** A learned age is believed for this many times its length: where it is wrong, each of them costs a connection. */
+/** A learned age is used for this many times its length: if it is wrong, each use costs a connection. */
 const HOLDS_FOR_TIMES = 100;
 
 // ── cure: how far the agent stays under a limit ─────────────────────────────────────────────────────────────────────

@@ -39,7 +39,7 @@ export interface RouteOptions extends ProxyFiles {
 export interface ServerRoute {
   /** For `dialCarrier`. Rejects with a `RouteFault`. */
   open(signal: AbortSignal): Promise<Passage>;
-  /** The route led to the server: writes a log line if another route did before. Returns how. */
+  /** The route has reached the server: writes a log line if another route did before. Returns how. */
   worked(): RouteTaken | undefined;
   /** The route has not reached the server: another route is tried first next time. */
   failed(): void;
@@ -48,7 +48,7 @@ export interface ServerRoute {
 /** The route of a connection, as the log has it. */
 export interface RouteTaken {
   readonly way: string;
-  /** By which scheme the proxy was entered, of those that it has offered. */
+  /** The authentication scheme that the proxy accepted, of those that it has offered. */
   readonly authentication?: string;
   /** The faults of the routes that come first. */
   readonly reason?: string;
@@ -96,7 +96,7 @@ export class AgentRoutes {
     return this.#ways.chooseRoutes(dialTargetOf(server), signal, { ca, onNote: this.#onNote });
   }
 
-  /** No proxy leads to this server: this machine resolves its name. */
+  /** No proxy is used for this server: this machine resolves its name. */
   async isDirect(server: ServerLocation, signal: AbortSignal): Promise<boolean> {
     return (await this.choose(server, signal)).every(({ kind }) => kind === "direct");
   }

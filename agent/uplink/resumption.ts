@@ -33,14 +33,14 @@ export interface CarrierSource {
 
 /** Receives the results of resumes that fail. */
 interface ResumptionOwner {
-  /** A balancer led to another server than the link's, which would accept the agent anew. */
+  /** The balancer chose another server than the link's, which would accept the agent anew. */
   onElsewhere(): void;
   /** The link is up, but the agent is not its owner any more: its certificate has another subject now. */
   onDisowned(): void;
   onFailed(error: unknown): void;
 }
 
-/** Longest wait between attempts while the link is suspended, ms: its streams stand still, and the grace is short. */
+/** Longest wait between attempts while the link is suspended, ms: its streams pause, and the grace is short. */
 const SUSPENDED_CAP_MS = 800;
 
 /** Longest wait that a server may ask for meanwhile, ms. */
@@ -55,7 +55,7 @@ const SHORT_LIFE_MS = 1_000;
 
 /**
  * An agent that shuts down gives up after this number of answers of other servers in a row. They do not prove that the
- * link's own server is gone, but the balancer hardly leads back to it in the time of a shutdown.
+ * link's own server is gone, but the balancer will hardly choose it again in the time of a shutdown.
  */
 const MAX_ELSEWHERE = 5;
 
@@ -73,8 +73,8 @@ export function endsLink(error: unknown): boolean {
 }
 
 /**
- * Gives a link its next carrier: after a loss at once and then again and again, until the grace of the link is over; or
- * planned, while the old carrier is still up (docs/link-protocol.md).
+ * Gives a link its next carrier: after a loss, by attempts until the grace of the link is over; or planned, while the
+ * old carrier is still up (docs/link-protocol.md).
  */
 export class Resumption {
   readonly #opened: ResumedLink;

@@ -30,7 +30,7 @@ export interface SlotOwner {
   heldByOthers(slot: Slot): ReadonlySet<string>;
   onState(slot: Slot): void;
   onFailed(slot: Slot): void;
-  /** The slot was led to a server that the agent has a tunnel to. */
+  /** The slot has reached a server that the agent has a tunnel to. */
   onKnown(slot: Slot): void;
 }
 
@@ -42,8 +42,8 @@ const SEARCH_CAP_MS = 10_000;
 const SEARCH_SHARE = 0.25;
 
 /**
- * The wait before the next look for a server, ms, with full jitter. A balancer leads to each of `servers` by chance or
- * in turn: all of them may be up, so the first retries come quickly. Each costs a server a handshake.
+ * The wait before the next search for a server, ms, with full jitter. A balancer chooses among `servers` by chance or
+ * in turn: all of them may be up, so the first retries come quickly. Each retry costs a server a handshake.
  */
 export function searchWaitMs(answers: number, lookingMs: number, servers: number, retry: RetryOptions): number {
   const { baseMs, capMs, random = Math.random } = retry;
@@ -53,8 +53,8 @@ export function searchWaitMs(answers: number, lookingMs: number, servers: number
 }
 
 /**
- * One place of the agent's set of uplinks: an uplink to some server of its URL, to which no other place has one. Where
- * an address leads to a server that another place has, it looks further; for the uplink this is one attempt.
+ * One place of the agent's set of uplinks: an uplink to some server of its URL, to which no other place has one. If it
+ * reaches a server that another place has, it searches further; for the uplink this is one attempt.
  */
 export class Slot implements UplinkOwner {
   readonly uplink: Uplink;

@@ -159,7 +159,7 @@ export class UplinkSet implements SlotOwner, EndpointsOwner {
     if (slot.failures >= FAILURES_TO_MOVE) setImmediate(() => this.#moveOn(slot, (next) => this.#slotsOf(next) === 0));
   }
 
-  /** The slot was led to a server that the agent has a tunnel to. */
+  /** The slot has reached a server that the agent has a tunnel to. */
   onKnown(slot: Slot): void {
     const { name: server } = slot.endpoints;
     const line = { server, connected: this.#upCount(), wanted: this.wanted, servers: this.servers };

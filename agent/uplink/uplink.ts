@@ -46,9 +46,9 @@ const DRAIN_CUT_MS = 60_000;
  * ```
  *
  * Replaced: its server drained or closed the connection, or another connection has to be opened instead of it. Streams
- * of the old connection may go on meanwhile. A suspended connection may be replaced or lost, too; while it is
- * suspended, its link waits for another carrier (resumption.ts). `destroy()` leads to `closed` at once from every
- * state, `drain()` and `close()` where there is no connection.
+ * of the old connection may continue meanwhile. A suspended connection may be replaced or lost, too; while it is
+ * suspended, its link waits for another carrier (resumption.ts). `destroy()` changes every state to `closed` at once,
+ * `drain()` and `close()` do so if there is no connection.
  *
  * shared/basics/backoff.ts and docs/decisions/0005 say which ends count as a failure, and how long the agent waits.
  */
@@ -64,7 +64,7 @@ export class Uplink implements ConnectionOwner {
   readonly #backoff: Backoff;
   /** Connections that still carry streams after their server drained them, and since when. */
   readonly #leaving = new Map<Connection, number>();
-  /** A suspended connection that was replaced because a balancer led to another server. */
+  /** A suspended connection that was replaced because a balancer chose another server. */
   #strayed: Connection | undefined;
   /** The connection that was drained last; `undefined`: it has closed, or a server has accepted the agent since. */
   #drainedBy: Connection | undefined;
@@ -235,7 +235,7 @@ export class Uplink implements ConnectionOwner {
     this.#log.resumeFailed(connection, error, retry);
   }
 
-  /** A balancer leads to another server, which accepts the agent; the old connection may still find its own server. */
+  /** The balancer chose another server, which accepts the agent; the old connection may still find its own server. */
   onElsewhere(connection: Connection): void {
     if (this.#state.state !== "suspended" || this.#state.connection !== connection) return;
     this.#strayed = connection;
@@ -282,7 +282,7 @@ export class Uplink implements ConnectionOwner {
     this.#log.lost(connection, retry, waitMs);
   }
 
-  /** Connects at once after a clean end, but not again and again to one that closes. Returns the wait, ms. */
+  /** Connects at once after a clean end, but not repeatedly to a server that closes. Returns the wait, ms. */
   #connectAgain(askedMs: number): number {
     const waitMs = this.#backoff.failures <= 1 ? 0 : this.#backoff.waitMs(askedMs);
     if (waitMs > 0) return this.#wait(waitMs);

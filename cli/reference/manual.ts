@@ -42,7 +42,7 @@ function grouped(entry: CommandEntry): Record<string, string[]> {
   return groups;
 }
 
-/** A term in bold, and what it means. */
+/** A term in bold, and its meaning. */
 function tagged(term: string, meaning: string): string[] {
   return [".TP", `.B ${text(term)}`, text(meaning)];
 }

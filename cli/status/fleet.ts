@@ -82,7 +82,7 @@ function isSame(one: Status, other: Status): boolean {
   return one.serverId === other.serverId && one.instance !== undefined && one.instance === other.instance;
 }
 
-/** Agents take servers with one id for one server, and the directory leads to only one of them. */
+/** Agents take servers with one id for one server, and the directory finds only one of them. */
 function sharedIds(servers: readonly FleetServer[]): string[] {
   const counts = new Map<string, number>();
   for (const { status } of servers) counts.set(status.serverId, (counts.get(status.serverId) ?? 0) + 1);

@@ -25,7 +25,7 @@ type AgentPortName = "agents" | "agents-insecure";
 interface AgentsSurroundings {
   /** The waiting connections of all TCP ports together. */
   readonly waiting: WaitingConnections;
-  /** The other servers, where a directory leads to them. */
+  /** The other servers, if there is a directory. */
   readonly owners?: LinkOwners | undefined;
   readonly serveHttp2: ServeHttp2;
   /** The agents' side of a cluster that is served. */

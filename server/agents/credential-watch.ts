@@ -78,7 +78,7 @@ const PATIENCE_MS = 10_000;
 type WhenExpired = "asked" | "renewedWhenIdle";
 
 /**
- * Verifies the token of one link again and again, from its first connection to its end.
+ * Verifies the token of one link repeatedly, from its first connection to its end.
  *
  * ```
  *             verified: ok, or unavailable
@@ -102,7 +102,7 @@ export class TokenWatch {
   #end: { readonly atMs: number; readonly reason: string } | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  /** `onUnavailable`: the verifier was unavailable; the link goes on. */
+  /** `onUnavailable`: the verifier was unavailable; the link stays. */
   constructor(
     { text, identity, verifier }: ProvenToken,
     tunnel: Pick<Tunnel, "rotate" | "destroy">,
@@ -117,7 +117,7 @@ export class TokenWatch {
     this.#trust(identity);
   }
 
-  /** Call it when the link goes on over a connection that was admitted with this token, which may be the old one. */
+  /** Call it when the link resumes over a connection that was admitted with this token, which may be the old one. */
   renewed(token: string, identity: TokenIdentity): void {
     this.#token = token;
     const isFresh = identity.expiresAt.getTime() > Date.now();

@@ -100,7 +100,7 @@ export function hostName({ headers }: { readonly headers: IncomingHttpHeaders })
   return (headers.host ?? "").replace(/:\d*$/, "");
 }
 
-/** Refuses a request whose SNI and Host lead to different clusters: a proxy in front may read the other one. */
+/** Refuses a request whose SNI and Host name different clusters: a proxy in front may read the other one. */
 export function otherName(cluster: string): RequestRefusal {
   const sentence = `Host names cluster "${cluster}", and the connection came to another one by its server name (SNI)`;
   return new RequestRefusal(421, sentence, { level: "warn" });

@@ -42,7 +42,7 @@ interface AgentPort {
   readonly hostOf?: (name: string, address: string) => AgentHost;
   /** Present on the TLS port: serves konnectivity-agents, whose protocol is HTTP/2. */
   readonly serveHttp2?: ServeHttp2 | undefined;
-  /** Present on the TLS port: the virtual host that a name in the ClientHello would lead to. */
+  /** Present on the TLS port: finds the virtual host for a name in the ClientHello. */
   readonly hostNamed?: (name: string) => AgentHost | undefined;
 }
 

@@ -5,7 +5,7 @@ import { type AuditSink, MAX_WAITING, NOT_READ, RETRY_MS, type SinkEvents, UNREA
 
 const { O_APPEND, O_CREAT, O_NONBLOCK, O_RDWR, O_WRONLY } = constants;
 
-/** For whoever runs the server alone, as kube-apiserver's audit log. */
+/** Mode of a new file: only the server's user may read it, as with kube-apiserver's audit log. */
 const MODE = 0o600;
 /** Writes of at most so many bytes to a pipe are whole, or fail (pipe(7), PIPE_BUF). */
 const MAX_WRITE = 4_096;
@@ -19,7 +19,7 @@ export class FileSink implements AuditSink {
   readonly #events: SinkEvents;
   readonly #destination: ReturnType<typeof pino.destination>;
   readonly #isRegular: boolean;
-  /** Why the last write has failed; what it could not write waits. */
+  /** Why the last write has failed; the lines that it could not write wait. */
   #error: NodeJS.ErrnoException | undefined;
   #isFull = false;
   #reopenError: NodeJS.ErrnoException | undefined;

@@ -110,7 +110,7 @@ export class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
     return this.#trace?.traceparent;
   }
 
-  /** The agent is asked for what it has dialled, and how long its steps took. */
+  /** The agent's answer: the address that it has dialled, and the times of its steps. */
   get watch(): OpenWatcher {
     return this;
   }

@@ -160,7 +160,7 @@ interface NamedValue<T> {
 }
 
 /**
- * The names of one TLS port: SNI → the value that is served under it. Exact names win over `*.x`, which stands for one
+ * The names of one TLS port: SNI → the value that is served under it. Exact names win over `*.x`, which covers one
  * label as in a Kubernetes Ingress. An unknown name has no value: there is no default.
  */
 export class ServerNames<T> {

@@ -35,8 +35,8 @@ function canonicalDestination({ host, port }: Target): string {
 
 /**
  * Why a listed destination may not be dialled at this address, as the end of a sentence. A name may resolve to anything
- * some day: only an address that is listed itself leads to loopback, link-local addresses and cloud metadata, apart
- * from `localhost` (RFC 6761 §6.3).
+ * some day: only an address that is listed itself may be loopback, link-local or cloud metadata, apart from `localhost`
+ * (RFC 6761 §6.3).
  */
 export function addressRefusal(
   { host, port }: Target,

@@ -9,7 +9,7 @@ import { Destinations } from "./destinations.ts";
 import { Claims, parseStrategy } from "./routing-rules.ts";
 
 /**
- * Signature algorithms of private keys (RFC 7518 §3.1, RFC 8037). With a shared key, whoever verifies could also sign.
+ * Signature algorithms of private keys (RFC 7518 §3.1, RFC 8037). With a shared key, every verifier could also sign.
  */
 export const ASYMMETRIC: readonly string[] =
   "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA Ed25519".split(" ");
@@ -96,7 +96,7 @@ const claim = section({
   cidrs: list(text()).default([]),
   defaultRoute: parsed(parseBoolean).default(false),
 }).transform(
-  // Each entry is parsed alone, so that the path of a fault leads to it.
+  // Each entry is parsed alone, so that the path of a fault names it.
   orIssue((entry) => {
     new Claims([entry]);
     return entry;
@@ -174,7 +174,7 @@ function innerTlsRule(value: string): InnerTlsRule {
   throw new Error("needs never, auto or always");
 }
 
-/** Each rule is parsed alone, so that the path of a fault leads to it. */
+/** Each rule is parsed alone, so that the path of a fault names it. */
 function rules() {
   const rule = parsed((text) => {
     new TargetRules([text], []);
@@ -183,7 +183,7 @@ function rules() {
   return list(rule).default([]);
 }
 
-/** Each is parsed alone, so that the path of a fault leads to it. */
+/** Each is parsed alone, so that the path of a fault names it. */
 function destinations() {
   const destination = parsed((text) => {
     new Destinations([text]);

@@ -68,7 +68,7 @@ function nameReservations({ name, agents, callers }: Cluster): Reservation[] {
   ];
 }
 
-/** A star stands for one label (`ServerNames`), so that at most one wildcard covers a name. */
+/** A star covers one label (`ServerNames`), so that at most one wildcard covers a name. */
 function serverName(list: string, name: string): Reservation[] {
   const wildcard = name.replace(/^[^.]*/, "*");
   return part(`${list} ${wildcard}`, name === wildcard ? undefined : name, {

@@ -19,13 +19,15 @@ const STOPPED_MS = 2_000;
 type SlowStream = Pick<AgentStream, "held" | "lastProgressAt">;
 
 /**
- * How fast the gRPC stream of an agent is read. Its window is what may be on its way, and so what others wait behind.
- * It is twice what the path takes: the speed of the last round trip, which a ping measures, times the least one. With
- * the last one in its place, the window would grow with the queue that it makes in front of a slow line.
+ * Paces the reading of an agent's gRPC stream. Its window is the number of bytes that may be under way, and that others
+ * wait behind. It is twice the capacity of the path: the speed of the last round trip, which a ping measures, times the
+ * least round trip. With the last round trip instead of the least, the window would grow with the queue that it makes
+ * in front of a slow line.
  *
  * A caller that takes its bytes more slowly than the agent sends them slows all of the agent down: the window shrinks,
- * and then there are pauses, the longer the more is left. So a large transfer goes on at the caller's pace, and others
- * wait for milliseconds. For a caller that has stopped there is no pause: what it leaves is held until it is too much.
+ * and then there are pauses, the longer the more is left. So a large transfer continues at the caller's pace, and
+ * others wait for milliseconds. For a caller that has stopped there is no pause: its bytes are held until they are too
+ * many.
  */
 export class AgentWindow {
   readonly #session: ServerHttp2Session;

@@ -27,8 +27,8 @@ interface UnderWay {
 
 /**
  * Measures when a konnectivity-agent has read its packets. It answers a CLOSE_REQ for a connection that it does not
- * have with CLOSE_RSP at once, in the loop that reads all packets. HTTP/2's own PING is answered by gRPC even while
- * that loop stands still, and so tells a loop that stands still from a slow line.
+ * have with CLOSE_RSP at once, in the loop that reads all packets. gRPC answers HTTP/2's own PING even while that loop
+ * is blocked, so the PING distinguishes a blocked loop from a slow line.
  */
 export class RoundTrips {
   readonly #sender: PacketSender;

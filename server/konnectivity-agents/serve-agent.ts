@@ -159,7 +159,7 @@ function welcome(call: AgentCall, { options, servers }: AgentsContext): void {
 }
 
 /**
- * An agent with `--sync-forever`, or one that looks for further servers, calls again and again, and closes the
+ * An agent with `--sync-forever`, or an agent that looks for further servers, calls repeatedly, and closes the
  * connection when it reads the name of a server that it has: on a slow line after seconds. Its tunnel must not notice.
  * Returns false if the call is over.
  *

@@ -91,7 +91,7 @@ export interface RefusedPeerCount extends RefusedPeer {
 /** Number of refusals that are kept: they show what is wrong now, and are no log. */
 const KEPT = 10;
 
-/** The last different refusals of a cluster: a peer that tries again and again is one of them. */
+/** The last different refusals of a cluster: a peer that retries counts as one of them. */
 export class RecentRefusals {
   readonly #last = new RecentMap<string, RefusedPeerCount>(KEPT);
 

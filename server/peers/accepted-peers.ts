@@ -93,7 +93,7 @@ const MAX_PEERS = 1_024;
 /**
  * Where all places are taken, ends the oldest link of the network that has most. Throws `LinkRefused` if none has more
  * than the network of the newcomer would have. A server has one link here, and a few while it changes its certificate
- * or starts again; one that dials again and again, or a stolen certificate, must not keep the others out.
+ * or restarts; a server that dials repeatedly, or a stolen certificate, must not keep the others out.
  */
 export function makeRoom<T extends { destroy(reason: Error): void }>(
   peers: BySource<T>,

@@ -29,8 +29,8 @@ export interface DirectoryState {
 }
 
 /**
- * Says which server holds which cluster. It is trusted with nothing else: whoever forges an answer leads a server to
- * a peer that cannot prove its certificate, or that has no agent of the cluster (docs/fleet.md).
+ * Says which server has agents of which cluster. It is trusted with nothing else: a forged answer names a peer that
+ * cannot prove its certificate, or that has no agent of the cluster (docs/fleet.md).
  */
 export interface Directory {
   /** From now on this server answers questions about the cluster, as long as it `takesStreams` for it. */

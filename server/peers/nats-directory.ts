@@ -24,8 +24,8 @@ const ANSWER_MS = 1_000;
 const NEXT_ANSWER_MS = 100;
 const MAX_ANSWER_BYTES = 1_024;
 /**
- * Questions that are answered in a second; whoever may ask NATS can ask any number. The others, which are as many as
- * `READ_RATE` lets in, get an empty answer: this server is there.
+ * Maximum number of questions that are answered in a second; every client of NATS can ask any number. Further
+ * questions, bounded by `READ_RATE`, get an empty answer: this server is there.
  */
 const ANSWERS_PER_S = 5_000;
 /** How often a server with the id of this one is looked for, ms. */

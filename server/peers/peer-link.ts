@@ -23,7 +23,7 @@ export const PEER_PATH = "/culvert/v1/peer";
 
 /** Time after which a link without streams is closed, ms. */
 const IDLE_MS = 60_000;
-/** The longest wait between two attempts to resume a link, ms: streams stand still meanwhile. */
+/** The longest wait between two attempts to resume a link, ms: streams pause meanwhile. */
 const RESUME_CAP_MS = 800;
 /** A carrier that was resumed and lost again within this time, ms, has carried nothing. */
 const SHORT_LIFE_MS = 1_000;

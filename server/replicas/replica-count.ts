@@ -11,7 +11,7 @@ const EXPIRY_MARGIN_MS = 20;
 /** Others may write leases of any duration, ms. */
 const MAX_EXPIRY_MS = 60_000;
 
-/** Stale leases that are deleted at one time: each is a request, and one that is gone leads to the next count. */
+/** Number of stale leases that are deleted at one time: each is a request, and each deletion causes the next count. */
 const MOST_COLLECTING = 8;
 
 type SetCount = (count: number) => boolean;

@@ -48,7 +48,7 @@ export class VerificationCache {
     this.#refused = new ResultMap(maxKept);
   }
 
-  /** `verify` goes on when the signal of the context is aborted, because others may wait for its result. */
+  /** `verify` continues when the signal of the context is aborted, because others may wait for its result. */
   get(token: string, { signal, network }: VerifyContext, verify: Verify): Promise<VerificationResult> {
     return untilAborted(this.#get(token, network, verify), signal);
   }

@@ -101,9 +101,9 @@ const VIOLATIONS = { burst: 10, perSecond: 10 / 60 };
 
 /**
  * Limits how often the agents of a cluster begin tunnels. After a violation of the protocol an agent waits, 1 s at
- * first and up to 60 s, so that a flood does not go on in a new tunnel. Agents often share one identity (a certificate,
- * a service account): the others wait only when the identity violates the protocol again and again, under one agent id
- * after another. Resumes of links are not limited.
+ * first and up to 60 s, so that a flood does not continue in a new tunnel. Agents often share one identity (a
+ * certificate, a service account): the others wait only when the identity violates the protocol repeatedly, under one
+ * agent id after another. Resumes of links are not limited.
  */
 export class AgentPace {
   readonly #begun = new TokenBuckets(TUNNELS);
@@ -125,7 +125,7 @@ export class AgentPace {
     this.#begun.giveBack(keyOf(agent));
   }
 
-  /** A tunnel of this agent was ended for what it sent. */
+  /** Counts a violation: a tunnel of this agent was ended for the bytes that it sent. */
   offended(agent: AgentNames): void {
     this.#agents.add(keyOf(agent));
     if (this.#offences.take(agent.identity) > 0) this.#identities.add(agent.identity);

@@ -212,7 +212,7 @@ function stateOf(tunnel: Tunnel | undefined) {
   return { draining, suspended, address: remote.replace(/:\d+$/, "") };
 }
 
-/** Ends the tunnel of an agent that may not claim what it does, by the rules of now. Returns whether it did. */
+/** Ends the tunnel of an agent whose claims the present rules do not allow. Returns whether it did. */
 export function endUnclaimable(tunnel: Tunnel, { name, rules }: PlacesCluster): boolean {
   const foreign = rules.claims?.objection(tunnel.agent.identifiers, tunnel.agent);
   if (foreign === undefined) return false;

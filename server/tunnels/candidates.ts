@@ -34,7 +34,7 @@ interface Group {
   readonly claim?: Claim;
 }
 
-/** The entry of a document stands for agents that have not been seen yet. */
+/** An entry of a document counts for agents that have not been seen yet. */
 const BY_DOCUMENT = "agents.claims";
 
 /** A cluster whose agents are chosen by its rules. */

@@ -32,7 +32,7 @@ export class ClusterTunnels implements Candidates {
   hopStreams = 0;
   /** CONNECTs that came over another server, which has admitted them; they are among those of the tunnels here. */
   readonly ofPeers = { pending: 0, open: 0 };
-  /** Called when a tunnel has come, has begun to leave or has gone, and when it has lost or got back its connection. */
+  /** Called when a tunnel was added, drains or was removed, and when it has lost or regained its connection. */
   onChanged: () => void = () => {};
   readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
   readonly places: AgentPlaces;
@@ -68,7 +68,7 @@ export class ClusterTunnels implements Candidates {
     return this.#rules;
   }
 
-  /** Later claims are those of the tunnels that are there now, and of those that come. */
+  /** Replaces the rules. A table that is created now has the claims of present tunnels and of later ones. */
   set rules(rules: RoutingRules) {
     this.#rules = rules;
     if (!usesIdentifiers(rules)) this.#table = undefined;

@@ -36,7 +36,7 @@ function isLoopback(address: SocketAddress): boolean {
   return LOOPBACK_RANGES.some(({ list }) => list.check(address));
 }
 
-/** Where a process listens, as `server.address()` says it; a wildcard stands for each address of the machine. */
+/** The listening address of a process, from `server.address()`; a wildcard means each address of the machine. */
 export interface ListeningAddress {
   readonly address: string;
   readonly port: number;

@@ -222,7 +222,7 @@ function uiRoutes(load: () => Promise<Ui>): PageRoute[] {
       reply.raw.writeHead(200, { connection: "close" }).end();
       return;
     }
-    firstRequestOf(raw).connection.clearDeadline(); // it has no end: whoever reads nothing is ended by `ui`
+    firstRequestOf(raw).connection.clearDeadline(); // it has no end: `ui` ends a client that reads nothing
     ui.events(raw, reply.raw);
   };
   const check: RouteHandlerMethod = async (request, reply) => {

@@ -1,4 +1,4 @@
-/** A member's node in a queue. Its owner keeps it for as long as it likes; it stands in one queue or in none. */
+/** A member's node in a queue. Its owner keeps it for as long as it likes; it is in one queue or in none. */
 export class QueueNode<T> {
   readonly member: T;
   /** These three fields are the queue's own. */
@@ -13,7 +13,7 @@ export class QueueNode<T> {
     this.behind = undefined;
   }
 
-  /** Leaves the queue that it stands in. Returns false if it stands in none. */
+  /** Removes the node from its queue. Returns false if it is in none. */
   leave(): boolean {
     return this.queue?.leave(this) ?? false;
   }
@@ -68,7 +68,7 @@ export class Queue<T> {
     return true;
   }
 
-  /** Visits the members of this moment, without those that have left before their turn. */
+  /** Visits the members that are in the queue now; members that leave before their turn are skipped. */
   *[Symbol.iterator](): IterableIterator<T> {
     const nodes: QueueNode<T>[] = [];
     for (let node = this.#first; node !== undefined; node = node.behind) nodes.push(node);

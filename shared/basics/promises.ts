@@ -38,7 +38,7 @@ export class Cancellation<Reason extends Error> {
   }
 }
 
-/** Rejects with the signal's reason when it aborts first. The work itself goes on, and its result is dropped. */
+/** Rejects with the signal's reason when it aborts first. The work itself continues, and its result is dropped. */
 export function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const onAbort = (): void => reject(signal.reason);
@@ -49,7 +49,7 @@ export function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<
 }
 
 /**
- * Rejects when it is cancelled, and with the error of `late` after the time. The work itself goes on: others may wait
+ * Rejects when it is cancelled, and with the error of `late` after the time. The work itself continues: others may wait
  * for it, too.
  */
 export async function inTime<T>(

@@ -13,7 +13,7 @@ interface BucketOptions {
 
 /**
  * A token bucket: `perSecond` on average, and never more than `perSecond` × time + `burst`. It begins full and has no
- * timer: whoever has to wait asks again.
+ * timer: a caller that has to wait asks again.
  */
 export class TokenBucket {
   /** The most that can be taken at once. */

@@ -109,7 +109,7 @@ export function matchesWildcard(pieces: readonly string[], value: string): boole
 }
 
 /**
- * Whether the subject of a token matches a pattern, in which `*` stands for characters but a colon, or alone for every
+ * Whether the subject of a token matches a pattern, in which `*` matches characters but a colon, or alone for every
  * subject.
  */
 export function matchesSubject(pattern: string, subject: string): boolean {

@@ -26,7 +26,7 @@ interface LoginWatcher {
   mayResend(): boolean;
 }
 
-/** A wrong path may lead to a large file. */
+/** A wrong path may name a large file. */
 const MAX_FILE_BYTES = 4096;
 /** Shorter than the time of any proxy route, so that the fault names the file and not the proxy. */
 const READ_TIMEOUT_MS = 3_000;

@@ -86,7 +86,7 @@ export class ProxyRoutes {
     return this.#pac === undefined ? [{ kind: "direct" }] : this.#pac.routes(to, signal, options);
   }
 
-  /** The route did not lead to the target, or led to something else. For a while it comes after the others. */
+  /** The route has not reached the target, or has reached something else. For a while it comes after the others. */
   failed(to: Target, route: ProxyRoute): void {
     this.#history(to).failed(route);
   }
@@ -186,7 +186,7 @@ function toRouteFault(error: unknown, route: ProxyRoute, to: Target, signal: Abo
 /** How long a route that failed stays after the others, as in browsers. */
 const AVOIDED_MS = 5 * 60_000;
 
-/** Which routes led to one target, and which did not. */
+/** The routes that have reached one target, and those that have not. */
 export class RouteHistory {
   readonly #now: () => number;
   #worked: string | undefined;

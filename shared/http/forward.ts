@@ -39,7 +39,7 @@ export function wholeUrl(url: string): WholeUrl | undefined {
   return { target, authority, path: rest.startsWith("/") ? rest : `/${rest}` };
 }
 
-/** How a request goes on. */
+/** The next hop of a request. */
 interface Onward {
   /** The connection to the target, or to a proxy in front of it. It has this one request. */
   readonly connection: Duplex;

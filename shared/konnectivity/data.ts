@@ -32,8 +32,8 @@ export function encodeData(connectID: bigint, payload: Buffer): readonly Buffer[
 }
 
 /**
- * The bytes before a payload of `length` bytes, gRPC's own included: whoever writes them writes the payload next.
- * `id`: from 0 to `MAX_CONNECT_ID`.
+ * The bytes before a payload of `length` bytes, gRPC's own included: their writer writes the payload next. `id`: from 0
+ * to `MAX_CONNECT_ID`.
  */
 export function dataHead(id: number, length: number): Buffer {
   const body = 1 + varintLength(id) + 1 + varintLength(length) + length;

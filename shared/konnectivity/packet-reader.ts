@@ -7,7 +7,7 @@ const MAX_MESSAGE = 4 * 1024 * 1024;
 /** Longer packets than this are DATA. The text of an error is what is longest among the others. */
 const MAX_CONTROL_MESSAGE = 64 * 1024;
 
-/** Bytes that are no packet of Konnectivity: whoever sends them is told so, and its stream ends. */
+/** Bytes that are no packet of Konnectivity: their sender gets this sentence, and its stream ends. */
 export class MalformedPackets extends Error {}
 
 export interface PacketHandler {

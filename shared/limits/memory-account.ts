@@ -93,7 +93,7 @@ export function wasMemoryNeeded(error: Error): boolean {
  */
 export const CONNECTION_BYTES = { unix: 26 * 1024, tcp: 26 * 1024, tls: 70 * 1024 } as const;
 
-/** Bytes that a connection keeps until it goes on, counted in the account of whoever pays for them. */
+/** Bytes that a connection keeps until it continues, counted in the account that pays for them. */
 export class HeldBytes implements Reclaimable {
   /** These bytes are never taken in parts. */
   readonly longestPauseMs = 0;

@@ -36,7 +36,7 @@ export class MemoryPool {
   active = 0;
   #roomWanted = false;
   #creditRefusedAt = Number.NEGATIVE_INFINITY;
-  /** Bytes by which the process is above what it may have, whatever is counted here (`onProcess`). */
+  /** Bytes by which the process is above its limit, whatever is counted here (`onProcess`). */
   #processExcess = 0;
   readonly #passes = new ReclaimPasses(() => this.#reclaim());
 

@@ -4,16 +4,16 @@ import type { Reclaimable } from "./memory-account.ts";
 export const RECLAIM = {
   /** From readers that have stood still for longer than a slow one does: taken when somebody needs more memory. */
   longStalled: 0,
-  /** From readers that stand still and have not moved after such a pause before: more is held than may be. */
+  /** From readers that have stopped and have never moved after such a pause: more is held than allowed. */
   stalled: 1,
   /** From readers that make progress in steps, as those behind a large socket buffer do: nothing else is left. */
   slow: 2,
-  /** From whoever holds most, even if it moves: a cluster stays far above its `limits.memory`. */
+  /** From the connections that hold most, even if they move: a cluster stays far above its `limits.memory`. */
   moving: 3,
 } as const;
 export type ReclaimLevel = (typeof RECLAIM)[keyof typeof RECLAIM];
 
-/** Longer than a TCP reader of 100 KB/s stands still (measured: 14.3 s; 2 s on a unix socket), ms. */
+/** Longer than the pauses of a TCP reader of 100 KB/s (measured: 14.3 s; 2 s on a unix socket), ms. */
 const LONGEST_SLOW_PAUSE_MS = 20_000;
 /** A reader that has paused for less is moving, ms: a busy event loop or a long path takes no longer. */
 const SHORTEST_STALL_MS = 200;

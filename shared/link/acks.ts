@@ -143,8 +143,8 @@ const PROBE_EVERY_ROUND_TRIPS = 100;
  *
  * - **More** after any round within what is allowed, and only if the bound held the sender back; double at the start.
  * - **Less** after three late rounds in a row, by the fastest of them.
- * - **The least round trip falls** with any faster round. A queue that stands for long would hide it, so now and then
- *   one round is a *probe*, with next to nothing under way.
+ * - **The least round trip falls** with any faster round. A lasting queue would hide it, so now and then one round is a
+ *   *probe*, with next to nothing under way.
  * - **It rises** only by proof: if cuts have not made rounds shorter, the delay is not our queue. They are taken back
  *   and a probe measures the path anew.
  *

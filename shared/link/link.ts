@@ -60,7 +60,7 @@ export class Link implements Transport {
   #state: State = { state: "carried" };
   /** The carrier before the present one, until the peer is known to use the present one. */
   #previous: LinkCarrier | undefined;
-  /** The next carrier. It takes over with the peer's first message on it; until then the present one goes on. */
+  /** The next carrier. It takes over with the peer's first message on it; until then the present one is used. */
   #successor: Successor | undefined;
   /** Number of bytes to skip on the present carrier: they were already received on an older one. */
   #toSkip = 0;
@@ -172,14 +172,14 @@ export class Link implements Transport {
     return !this.closed && this.#outgoing.canRestart(peerReceived);
   }
 
-  /** Goes on over another carrier, from now on. Throws `LinkRefused` for an offset that cannot be resumed. */
+  /** Continues over another carrier, from now on. Throws `LinkRefused` for an offset that cannot be resumed. */
   resume(carrier: LinkCarrier, remote: string, at: ResumeAt): void {
     this.#takeOver(this.#confirm({ ...at, carrier, remote }), false);
   }
 
   /**
-   * As `resume`, for the end that has answered a resume and does not know whether its answer arrives: a carrier that is
-   * still alive goes on until the first message arrives on the new one.
+   * Like `resume`, for the end that has answered a resume and does not know whether its answer arrives: a carrier that
+   * is still alive stays in use until the first message arrives on the new one.
    */
   offer(carrier: LinkCarrier, remote: string, at: ResumeAt): void {
     if (this.#carrier === undefined) {
@@ -191,7 +191,10 @@ export class Link implements Transport {
     this.#startCarrier(carrier);
   }
 
-  /** The link can go on there, in place of a carrier that was on offer, and the peer is asked for a first byte. */
+  /**
+   * Accepts the successor if the link can continue there. It replaces an earlier offer, and the peer is asked for a
+   * first byte.
+   */
   #confirm(successor: Successor): Successor {
     if (!this.canResumeAt(successor.peerReceived)) throw this.#outgoing.refusal(successor.peerReceived);
     if (this.#successor !== undefined) supersede(this.#successor.carrier);
@@ -199,7 +202,7 @@ export class Link implements Transport {
     return successor;
   }
 
-  /** The successor failed, and the present carrier goes on. */
+  /** The successor failed, and the present carrier stays in use. */
   #dropSuccessor(): void {
     this.#successor = undefined;
     this.acks.release();

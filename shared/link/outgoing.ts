@@ -90,7 +90,9 @@ export class Outgoing {
     this.#inFlight.onSent(this.#sent, performance.now());
   }
 
-  /** Gives the carrier what it takes of what is to be sent once more. Returns whether new bytes can follow. */
+  /**
+   * Gives the carrier as many bytes as it takes of those that are sent once more. Returns whether new bytes can follow.
+   */
   replayMore(): boolean {
     const carrier = this.carrier;
     while (carrier !== undefined && !this.isAllSent && carrier.pendingBytes < REPLAY_AT_ONCE) {

@@ -24,7 +24,7 @@ export interface AcceptRules extends HandshakeBounds {
   /** Spreads the release of connections that are lost together; absent: each is released at once. */
   readonly pacedClose?: PacedClose | undefined;
   onHandshakeFailed(failed: FailedHandshake): void;
-  /** Called when an accept has failed. The listener goes on. libuv does not report a lack of descriptors here. */
+  /** Called when an accept has failed. The listener stays open. libuv does not report a lack of descriptors here. */
   onError(error: Error): void;
 }
 

@@ -135,7 +135,7 @@ function serverNames(extensions: Map<number, Cursor>): Buffer[] | undefined {
   return names;
 }
 
-/** Decodes a name. RFC 6066 allows only ASCII; UTF-8 is decoded, too, and becomes the name that it stands for. */
+/** Decodes a name. RFC 6066 allows only ASCII; UTF-8 is decoded, too, and becomes its ASCII name. */
 function textOf(name: Buffer): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(name);

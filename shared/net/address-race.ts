@@ -5,7 +5,7 @@ import { connect, type Socket, type TcpNetConnectOpts } from "node:net";
 const NEXT_ADDRESS_MS = 250;
 /** Attempts that go on at once: a name may have many addresses that are all silent. With one more the oldest ends. */
 const MAX_ATTEMPTS = 4;
-/** The oldest goes on for this time at least, ms: the kernel sends a lost SYN again after a second. */
+/** The oldest attempt continues for this time at least, ms: the kernel sends a lost SYN again after a second. */
 const MIN_ATTEMPT_MS = 2_000;
 /** A name may have any number of addresses, and a sentence names a few. */
 const SHOWN_ADDRESSES = 4;

@@ -152,7 +152,7 @@ interface ExpiringMaterial {
   readonly notAfter: Date;
 }
 
-/** By name: the date, and what it means. */
+/** The dates by their metrics' names, with the help of each. */
 const DATES = {
   culvert_certificate_expiry_timestamp_seconds: [
     "notAfter",

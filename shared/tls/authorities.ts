@@ -23,8 +23,9 @@ let defaults: ReadonlySet<string> | undefined;
 let installed: readonly X509Certificate[] | undefined;
 
 /**
- * The CAs that TLS trusts by default, PEM. An option `ca` replaces them, so whoever adds a CA passes these too. Node.js
- * 20 lists only its own; the file in NODE_EXTRA_CA_CERTS, which company images set, is read here once, as Node does.
+ * The CAs that TLS trusts by default, PEM. An option `ca` replaces them, so code that adds a CA passes these, too.
+ * Node.js 20 lists only its own; the file in NODE_EXTRA_CA_CERTS, which company images set, is read here once, as Node
+ * does.
  */
 export function wellKnownAuthorities(): readonly string[] {
   return [...wellKnown()];

@@ -268,7 +268,7 @@ export const MAX_CHAIN_BYTES = 32 * 1024;
 function chainOf(leaf: DetailedPeerCertificate): Buffer[] {
   const all = chainFrom(leaf);
   if (all.some(isSlowToVerify)) throw new Error("or one above it has an RSA key with a public exponent over 32 bits");
-  // CAs that have signed each other come again and again.
+  // CAs that have signed each other would repeat without end.
   if (new Set(all.map(({ fingerprint256 }) => fingerprint256)).size >= MAX_CHAIN)
     throw new Error("has too long a chain");
   // A self-signed certificate that is trusted as it is stays.

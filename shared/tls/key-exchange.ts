@@ -9,7 +9,7 @@ const HYBRID = "X25519MLKEM768";
 /**
  * The groups of the key exchange (RFC 8446 §4.2.7) of our TLS servers, for `ecdhCurve`. By OpenSSL's own list a client
  * may also choose ffdhe8192, which takes the server 200 ms of the event loop for one ClientHello and the client nothing
- * (P-521 10 ms, P-384 5 ms, the others 1 ms): whoever reaches a port could stop everybody.
+ * (P-521 10 ms, P-384 5 ms, the others 1 ms): any client that reaches a port could delay everybody.
  */
 export const KEY_EXCHANGE = isKnown(HYBRID) ? `${HYBRID}:${USUAL}` : USUAL;
 

@@ -52,8 +52,7 @@ export function certificateFault(
 }
 
 /**
- * OpenSSL's codes for a chain that leads to none of our CAs. An expired certificate, or a wrong name, is not among
- * them.
+ * OpenSSL's codes for a chain that ends at none of our CAs. An expired certificate, or a wrong name, is not among them.
  */
 const UNTRUSTED: ReadonlySet<string | undefined> = new Set([
   "UNABLE_TO_GET_ISSUER_CERT",

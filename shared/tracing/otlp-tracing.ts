@@ -17,7 +17,7 @@ import type { SpanAttributes, TracedService, TraceSpan, Tracing, TracingOptions 
 
 /** Spans that wait for the receiver. More are dropped: a receiver that is slow or gone costs memory for these. */
 const MOST_WAITING = 2_048;
-/** Spans wait for others at most this time, ms: whoever looks for a trace has just made it. */
+/** Spans wait for others at most this time, ms: users look for traces that they have just made. */
 const SEND_EVERY_MS = 1_000;
 /** Time for the spans that wait when the process ends, ms. */
 const CLOSE_MS = 500;
@@ -100,7 +100,7 @@ function given(attributes: SpanAttributes): Record<string, string | number> {
   return Object.fromEntries(entries);
 }
 
-/** Counts what a receiver has taken, and what it has not. */
+/** Counts the spans that a receiver has taken, and those that it has not. */
 class CountedExporter implements SpanExporter {
   readonly #exporter: SpanExporter;
   readonly #counts: { sent: number; lost: number };

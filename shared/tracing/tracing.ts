@@ -28,12 +28,12 @@ export interface Tracing {
 }
 
 export interface TraceSpan {
-  /** For whoever makes a part of this span: W3C Trace Context §3.2. */
+  /** Text for the maker of a part of this span: W3C Trace Context §3.2. */
   readonly traceparent: string;
   /** False: nobody keeps it, nor its parts. */
   readonly isKept: boolean;
   /** A part of this span that is over. */
   part(name: string, fromMs: number, toMs: number, attributes?: SpanAttributes): TraceSpan;
-  /** `failure`: why what the span stands for has failed. */
+  /** `failure`: why the work of the span has failed. */
   end(atMs: number, attributes: SpanAttributes, failure?: string): void;
 }

@@ -147,7 +147,7 @@ export class SendQueue {
     this.#takeControl();
   }
 
-  /** The transport has room again: a flush that was stopped by it goes on. */
+  /** The transport has room again: a flush that was stopped by it continues. */
   onWritable(): void {
     if (this.#blocked) this.flush();
   }

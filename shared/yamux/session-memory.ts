@@ -94,7 +94,7 @@ export class SessionMemory {
     if (this.#isSpent) this.#reclaimSoon();
   };
 
-  /** All streams that hold something, whoever pays. */
+  /** All streams that hold something, whichever account pays. */
   *#holders(): Iterable<Reclaimable> {
     for (const stream of this.#open) if (stream.held > 0) yield stream;
     yield* this.#unreadStreams;
