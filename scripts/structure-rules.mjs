@@ -292,7 +292,7 @@ export const CODE_LINES = {
   server: 463,
   "server/agents": 1666,
   "server/audit": 358,
-  "server/callers": 1987,
+  "server/callers": 2001,
   "server/cluster-runtime": 1021,
   "server/clusters": 895,
   "server/destinations": 191,
