@@ -236,6 +236,13 @@ program
     process.stdout.write(manualPage(["culvert", ...command].join(" "), await everyCommand(), version()));
   });
 
+program
+  .command("demo-target <port> <cert> <key>", { hidden: true })
+  .action(async (port: string, cert: string, key: string) => {
+    const { runSampleTarget } = await import("./demo/sample-target.ts");
+    runSampleTarget(port, cert, key);
+  });
+
 program.command("help [command]", { hidden: true }).action(async (command?: string) => {
   const isKnown = program.commands.some((other) => other.name() === command);
   const line = command === undefined ? [] : [command];

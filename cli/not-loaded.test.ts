@@ -5,7 +5,6 @@ import { loadedWith } from "../shared/runtime/testing/loaded-with.ts";
 const SELDOM = [
   "@bufbuild/protobuf",
   "@bufbuild/protobuf/codegenv2",
-  "@fastify/static",
   "@nats-io/transport-node",
   "@peculiar/x509",
   "@opentelemetry/api",

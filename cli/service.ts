@@ -5,7 +5,7 @@ import { readOptions } from "../shared/config/read-options.ts";
 import { recheckAllFiles } from "../shared/documents/file-watcher.ts";
 import { collectWhenQuiet } from "../shared/limits/quiet-collection.ts";
 import { tuneHeapForRelaying } from "../shared/node/engine.ts";
-import { createLogger, isPretty, type Logger } from "../shared/runtime/logger.ts";
+import { createLogger, isPretty, type Logger, loadPretty } from "../shared/runtime/logger.ts";
 import { type Closable, run } from "../shared/runtime/run.ts";
 
 /** Options of every command with a log (shared/config/common-options.ts). */
@@ -31,6 +31,7 @@ export async function runService<R extends Rows>(
   if (options.printConfig) process.stdout.write(printConfig(table, options.values, options.sources));
   const printFault = (sentence: string): void => void process.stderr.write(`culvert ${table.command}: ${sentence}\n`);
   const { logLevel, logFormat } = options.values as unknown as LogValues;
+  if (isPretty(logFormat)) await loadPretty();
   const log = createLogger({ level: logLevel, format: logFormat, name: `culvert-${table.command}` });
   const usesStderr = options.printConfig || isPretty(logFormat) || logLevel === "silent";
   const reportFailure = usesStderr ? printFault : (reason: string) => log.fatal({ reason }, "the process cannot start");

@@ -11,8 +11,8 @@ import { buildPage } from "./page.mjs";
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const DIST = join(ROOT, "dist");
 
-/** The modules that are run: the program, and its processes and threads (`programFile`). */
-const ENTRIES = ["cli/main.ts", "cli/demo/sample-target.ts", "shared/dial/pac-worker.ts"];
+/** The modules that are run: the program, and its thread (`programFile`). */
+const ENTRIES = ["cli/main.ts", "shared/dial/pac-worker.ts"];
 /**
  * They are loaded as they are installed: quickjs-wasi reads a file of its package, pino-pretty and kerberos are used by
  * few, and what fastify loads for JSON schemas and injected requests by none.
@@ -69,6 +69,16 @@ const loadedWhenUsed = {
   },
 };
 
+/**
+ * CommonJS packages ask for Node's own modules by it, and ws for two packages that it can do without. It does not get
+ * them: the one file (scripts/binary.mjs) would look for them in the folder that it was started in.
+ */
+const REQUIRE = `const require = (name) => {
+  const found = process.getBuiltinModule(name);
+  if (found !== undefined) return found;
+  throw Object.assign(new Error("Cannot find module " + name), { code: "MODULE_NOT_FOUND" });
+};`;
+
 // A file of an earlier build would be shipped, too.
 rmSync(DIST, { recursive: true, force: true });
 const COMMON = {
@@ -90,10 +100,9 @@ await build({
   // Modules that `import()` loads are in separate files, and are loaded when they are needed.
   splitting: true,
   plugins: [loadedWhenUsed, requireOfBuiltins],
-  // CommonJS packages ask for Node's own modules by it.
-  banner: {
-    js: 'import { createRequire as $requireFrom } from "node:module"; const require = $requireFrom(import.meta.url);',
-  },
+  banner: { js: REQUIRE },
+  // Code of packages that is not reached here. Bun would write the path of this folder in its place.
+  define: { __dirname: "import.meta.dirname" },
 });
 await buildPage(join(DIST, "ui"));
 for (const file of readdirSync(DIST, { recursive: true }).filter((name) => name.endsWith(".js"))) {

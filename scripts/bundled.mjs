@@ -5,7 +5,6 @@ import { build, stop } from "esbuild";
 
 /** Packages that Node loads slowly, because they have many hundred files. */
 const PACKAGES = [
-  "@fastify/static",
   "@fastify/websocket",
   "@peculiar/x509",
   "commander",

@@ -111,13 +111,9 @@ async function start(
   const ports = Object.fromEntries(Object.entries(chosen).map(([name, { port }]) => [name, port])) as DemoPorts;
 
   const { files } = pki;
-  const target = children.start("target", "cli/demo/sample-target", [
-    String(ports.target),
-    targetFiles.cert,
-    targetFiles.key,
-  ]);
+  const target = children.start("target", ["demo-target", String(ports.target), targetFiles.cert, targetFiles.key]);
   const socket = join(dir, "culvert.sock");
-  const server = children.start("server", "cli/main", [
+  const server = children.start("server", [
     "server",
     ...(socket.length > MAX_SOCKET_PATH ? [] : [`--uds-name=${socket}`]),
     `--server-port=${ports.callers}`,
@@ -138,7 +134,7 @@ async function start(
   await ready(ports.serverHealth, server, children);
   timed(`server, process ${server.pid}: callers on 127.0.0.1:${ports.callers}, agents on 127.0.0.1:${ports.agents}`);
 
-  const agent = children.start("agent", "cli/main", [
+  const agent = children.start("agent", [
     "agent",
     `--server=wss://localhost:${ports.agents}`,
     "--server-address=127.0.0.1",

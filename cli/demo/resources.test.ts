@@ -19,7 +19,7 @@ function runs(pid: number): boolean {
 
 test("a child that ends by itself is reported with its last words", async () => {
   const children = new Children(() => {});
-  children.start("sample target", "cli/demo/sample-target", ["0", "/nowhere/target.crt", "/nowhere/target.key"]);
+  children.start("sample target", ["demo-target", "0", "/nowhere/target.crt", "/nowhere/target.key"]);
   await assert.rejects(children.died, (error) => {
     assert.ok(error instanceof ChildDied);
     assert.equal(error.message, "the sample target has ended by itself (exit code 1)");
@@ -37,16 +37,16 @@ test("children end with close, and with a parent that was killed", async (t) => 
   await writeFile(files[1], leaf.key);
 
   const children = new Children(() => {});
-  const child = children.start("target", "cli/demo/sample-target", ["0", ...files]);
+  const child = children.start("target", ["demo-target", "0", ...files]);
   await Promise.race([child.firstLine, children.died]);
   assert.equal(runs(child.pid), true);
   await children.close();
   assert.equal(runs(child.pid), false);
-  assert.throws(() => children.start("target", "cli/demo/sample-target", []), /ending/);
+  assert.throws(() => children.start("target", []), /ending/);
 
   const program = `
     import { Children } from ${JSON.stringify(source("resources.ts", import.meta.url).href)};
-    const child = new Children(() => {}).start("target", "cli/demo/sample-target", ${JSON.stringify(["0", ...files])});
+    const child = new Children(() => {}).start("target", ${JSON.stringify(["demo-target", "0", ...files])});
     await child.firstLine;
     console.log(child.pid);
   `;

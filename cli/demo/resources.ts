@@ -6,7 +6,7 @@ import { type AddressInfo, createServer, type Server } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { programFile } from "../../shared/basics/program.ts";
+import { programCommand } from "../../shared/basics/program.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { cannotWrite, makeFolder } from "../pki/pki.ts";
 
@@ -55,13 +55,13 @@ export class Children {
     return this.#closing;
   }
 
-  /**
-   * Runs a file of the program, named as for `programFile`, in the same form as this process: built or as a source.
-   */
-  start(name: string, file: string, args: readonly string[]): Child {
+  /** Runs a command of this program. Its channel (`ipc`) ends it when the demo was killed: cli/main.ts. */
+  start(name: string, args: readonly string[]): Child {
     if (this.#closing) throw new Error("the demo is ending");
-    const child = spawn(process.execPath, [...process.execArgv, programFile(file), ...args], {
-      stdio: ["ignore", "pipe", "pipe", "ipc"],
+    const [program, ...line] = programCommand();
+    const child = spawn(program, [...line, ...args], {
+      // Its stdin is not read. "ignore" would need a /dev/null.
+      stdio: ["inherit", "pipe", "pipe", "ipc"],
       env: ownEnvironment(),
     });
     const log: string[] = [];

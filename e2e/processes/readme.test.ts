@@ -9,47 +9,19 @@ import { promisify } from "node:util";
 import { parse } from "yaml";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { connectThrough, established } from "../harness/caller.ts";
+import { chapterOf, portsHere, runPasted } from "../harness/pasted.ts";
 import { MAIN, RUNTIME, requireBuilt, startCulvert } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { TempDir } from "../harness/temp.ts";
 
-/** Ports that the lines name, and those that they leave to the defaults. */
-const PORTS = ["8090", "8091", "8092", "8093", "8094", "8095", "8103", "8104", "8203", "8204"] as const;
-const DEFAULTS =
-  "--server-port 8090 --agent-port 8091 --health-port 8092 --admin-port 8095 --server-bind-address 127.0.0.1";
-
 before(requireBuilt);
-
-/** Free ports in the place of `PORTS`, and what puts them into a text. */
-async function portsHere() {
-  const ports = new Map(await Promise.all(PORTS.map(async (port) => [port, String(await freePort())] as const)));
-  return { ports, free: (text: string) => text.replace(/\b8\d{3}\b/g, (port) => ports.get(port as "8090") ?? port) };
-}
-
-/** The blocks of a chapter, and its lines as a script of ports that are free here. */
-async function chapterOf(page: string, title: string) {
-  const text = readFileSync(join(ROOT, page), "utf8");
-  const chapter = text.split(`\n## ${title}\n`)[1]?.split("\n## ")[0] ?? "";
-  // Between the fences every second part is a block, and begins with its language.
-  const blocks = chapter.split(/^```/m).filter((_, index) => index % 2 === 1);
-  const { ports, free } = await portsHere();
-  const script = blocks
-    .filter((block) => block.startsWith("sh\n"))
-    .map((block) => block.slice(3))
-    .join("\n")
-    .replace("--clusters many/clusters.yaml", (flag) => `${flag} ${DEFAULTS}`)
-    .replace("main.js status", "main.js status --admin-address 127.0.0.1:8095")
-    .replaceAll("node dist/cli/main.js", `${RUNTIME} ${MAIN}`);
-
-  return { blocks, free, ports, script: free(`trap 'kill $(jobs -p) 2>/dev/null' EXIT\n${script}\nwait`) };
-}
 
 test("the example of many clusters prints what the page says, and ends what it has started", async () => {
   using dir = new TempDir();
   const { blocks, free, script } = await chapterOf("docs/clusters.md", "An example to paste");
   // curl shows HTTP's lines with their CR.
-  const printed = (await run(`${script}\necho "left: $(jobs -p)."`, dir.path)).replaceAll("\r", "");
+  const printed = (await runPasted(`${script}\necho "left: $(jobs -p)."`, dir.path)).replaceAll("\r", "");
   const expected =
     blocks.find((block) => block.startsWith("\n")) ?? assert.fail("the page does not say what is printed");
   assert.ok(printed.includes(free(expected)), printed);
@@ -66,7 +38,7 @@ test("where a port is taken, the example of many clusters shows the log that say
   await once(taken, "listening");
   const [upToReady = ""] = script.split("\nthrough()"); // what comes behind it is of no use without a server
   const impatient = upToReady.replace("--retry 20", "--retry 1").replace("\nready()", "\nwait $server\nready()");
-  const printed = await run(`${impatient}\nkill $blue $red`, dir.path);
+  const printed = await runPasted(`${impatient}\nkill $blue $red`, dir.path);
   assert.match(printed, new RegExp(`many/server\\.log <==\n.*port ${port}: it is in use .*--server-port`), printed);
 });
 
@@ -80,7 +52,7 @@ test("the example by hand prints what its page says, and ends what it has starte
       "--allow-loopback",
       `--health-server-port ${ports.get("8093")} --admin-server-port ${ports.get("8094")} $&`,
     );
-  const printed = (await run(`${own}\necho "left: $(jobs -p)."`, dir.path)).replaceAll("\r", "");
+  const printed = (await runPasted(`${own}\necho "left: $(jobs -p)."`, dir.path)).replaceAll("\r", "");
   const expected = blocks.find((block) => block.startsWith("\n"))?.trimStart();
   assert.equal(printed, `${expected}left: .\n`);
   // git ignores it.
@@ -93,7 +65,7 @@ test("the demo prints what the README shows of it", async () => {
   assert.ok(shown.split("\n").length <= 10, shown);
   const same = (text: string) =>
     text.replaceAll(/culvert-demo-\S+|\d+(?:\.\d+)?/g, "N").replaceAll(/ +N m?s/g, " N ms");
-  const printed = same(await run(`${process.execPath} ${MAIN} demo --once`, ROOT));
+  const printed = same(await runPasted(`${process.execPath} ${MAIN} demo --once`, ROOT));
   for (const line of shown.split("\n").filter((each) => each !== "  …"))
     assert.ok(printed.includes(same(line)), printed);
 });
@@ -101,7 +73,7 @@ test("the demo prints what the README shows of it", async () => {
 test("the commands that culvert pki prints make a CONNECT", async () => {
   using dir = new TempDir();
   const { free } = await portsHere();
-  const printed = await run(`${RUNTIME} ${MAIN} pki --dir pki`, dir.path);
+  const printed = await runPasted(`${RUNTIME} ${MAIN} pki --dir pki`, dir.path);
   const [server, agent, curl] = (printed.split("a terminal of its own:\n")[1] ?? "")
     .split(/\n{2,}(?= {2}\S)/)
     .map((command) => command.trim().replace(/^node/, process.execPath));
@@ -111,7 +83,7 @@ test("the commands that culvert pki prints make a CONNECT", async () => {
     ${free(`${agent} --health-server-port 8093 --admin-server-port 8094`)} > agent.log 2>&1 &
     curl -sf --retry 20 --retry-connrefused --retry-delay 1 ${ready} || tail -n 3 *.log
     ${free(curl ?? "")} -sS`;
-  assert.equal(await run(script, dir.path), "ok\nok\n");
+  assert.equal(await runPasted(script, dir.path), "ok\nok\n");
 });
 
 test("the commands of docs/kubernetes.md carry a CONNECT by each of its egress files", async () => {
@@ -160,9 +132,3 @@ test("the commands of docs/kubernetes.md carry a CONNECT by each of its egress f
     assert.equal((await connection.readBytes(5)).toString(), "hello");
   }
 });
-
-function run(script: string, cwd: string): Promise<string> {
-  return new Promise((resolve) => {
-    execFile("bash", ["-c", script], { cwd, timeout: 60_000 }, (_error, stdout, stderr) => resolve(stdout + stderr));
-  });
-}

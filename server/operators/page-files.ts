@@ -1,7 +1,6 @@
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { join } from "node:path";
-import fastifyStatic from "@fastify/static";
+import { extname, join } from "node:path";
 import { type FastifyError, fastify } from "fastify";
 import { foldersAroundProgram } from "../../shared/basics/program.ts";
 import { FASTIFY_OPTIONS } from "../../shared/http/fastify-options.ts";
@@ -18,13 +17,24 @@ const HEADERS = {
 };
 
 const TEXT = "text/plain; charset=utf-8";
+const TYPES: Readonly<Record<string, string>> = {
+  ".css": "text/css; charset=utf-8",
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript; charset=utf-8",
+  ".svg": "image/svg+xml",
+};
 
 /** Answers with the built files of the page (`ui/`). The port has verified the Host of the request. */
 export async function pageFiles(): Promise<(request: IncomingMessage, response: ServerResponse) => void> {
   const app = fastify(FASTIFY_OPTIONS);
   app.addHook("onRequest", async (_request, reply) => void reply.headers(HEADERS));
   const root = builtFolder();
-  if (root !== undefined) await app.register(fastifyStatic, { root, prefix: "/ui/", cacheControl: false });
+  // A few files, each with a path of its own: no path of a request is looked for on the disk.
+  for (const name of root === undefined ? [] : readdirSync(root)) {
+    const content = readFileSync(join(root ?? "", name));
+    const path = `/ui/${name === "index.html" ? "" : name}`;
+    app.get(path, (_request, reply) => reply.type(TYPES[extname(name)] ?? TEXT).send(content));
+  }
   app.setErrorHandler<FastifyError>((error, _request, reply) => {
     const status = error.statusCode ?? 500;
     return reply

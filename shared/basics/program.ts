@@ -4,24 +4,32 @@ import { dirname, extname, join } from "node:path";
 /** `.ts` among sources, `.js` in a build. */
 const EXTENSION = extname(import.meta.filename);
 
-/** The folder of the sources, or of what is built from them: the folder with cli/main. */
+/** The module of a thread, which keeps its place in a build (`ENTRIES` in scripts/build.mjs) and in the one file. */
+const THREAD = `shared/dial/pac-worker${EXTENSION}`;
+
+/** The folder of the sources, or of what is built from them. */
 const PROGRAM_FOLDER = programFolder(import.meta.dirname);
 
-/**
- * The path of a module that a process of its own runs, named as in the sources without an extension. The build
- * (scripts/build.mjs) joins modules to few files, and keeps those of `ENTRIES` at their place.
- */
+/** Whether this program is one executable file (scripts/binary.mjs): Bun shows what is inside as files below here. */
+export const IS_ONE_FILE = import.meta.dirname.startsWith("/$bunfs/");
+
+/** The path of a module that a thread of its own runs, named as in the sources without an extension. */
 export function programFile(name: string): string {
   return join(PROGRAM_FOLDER, name + EXTENSION);
 }
 
-/** package.json and docs/ are beside the sources, and beside the folder of a build. */
+/** The command that starts this program once more, in the same form: one file, a build, or sources. */
+export function programCommand(): readonly [string, ...string[]] {
+  return [process.execPath, ...(IS_ONE_FILE ? [] : [...process.execArgv, programFile("cli/main")])];
+}
+
+/** package.json and docs/ are beside the sources, and beside the folder of a build. In the one file all is together. */
 export function foldersAroundProgram(): readonly string[] {
   return [PROGRAM_FOLDER, dirname(PROGRAM_FOLDER)];
 }
 
 function programFolder(from: string): string {
-  const isFound = existsSync(join(from, `cli/main${EXTENSION}`));
+  const isFound = existsSync(join(from, THREAD));
   return isFound || from === dirname(from) ? from : programFolder(dirname(from));
 }
 

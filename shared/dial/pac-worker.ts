@@ -7,6 +7,7 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { type JSValueHandle, QuickJS } from "quickjs-wasi";
+import { foldersAroundProgram, IS_ONE_FILE } from "../basics/program.ts";
 import { type PacFunction, type PacValue, pacFunctions } from "./pac-functions.ts";
 
 /** The `workerData` of the thread. */
@@ -41,7 +42,7 @@ const MEMORY_SECTION = 5;
 
 const { script, url, host, answers, answered } = workerData as PacTask;
 const vm = await QuickJS.create({
-  wasm: limitMemory(wasmOf("quickjs-wasi"), MEMORY_PAGES),
+  wasm: limitMemory(readFileSync(join(packageFolder("quickjs-wasi"), "quickjs.wasm")), MEMORY_PAGES),
   // Output of QuickJS itself is dropped.
   wasi: () => ({ fd_write: () => 0 }),
 });
@@ -112,8 +113,10 @@ function send(message: PacMessage): void {
   parentPort?.postMessage(message);
 }
 
-function wasmOf(name: string): Buffer {
-  return readFileSync(join(dirname(createRequire(import.meta.url).resolve(`${name}/package.json`)), "quickjs.wasm"));
+/** In the one file, what is used of the package is beside the program. */
+function packageFolder(name: string): string {
+  if (IS_ONE_FILE) return foldersAroundProgram()[0] ?? "";
+  return dirname(createRequire(import.meta.url).resolve(`${name}/package.json`));
 }
 
 /**

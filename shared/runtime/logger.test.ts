@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { closeSync, openSync } from "node:fs";
 import { test } from "node:test";
-import { createLogger, readableLine, wholeLines } from "./logger.ts";
+import { createLogger, loadPretty, readableLine, wholeLines } from "./logger.ts";
 import { RUN_SOURCES, source } from "./testing/project.ts";
 
 function capture() {
@@ -23,7 +23,8 @@ test("a line is JSON with an ISO time, the level as a word and the name", () => 
   assert.match(second.err.stack, /Error: bad\n +at /);
 });
 
-test("the pretty format is for people and written at once", () => {
+test("the pretty format is for people and written at once", async () => {
+  await loadPretty();
   const { lines, destination } = capture();
   const log = createLogger({ level: "info", format: "pretty", name: "server", destination });
   log.warn({ port: 1 }, "look here");

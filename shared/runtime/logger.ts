@@ -1,5 +1,4 @@
 import { writeSync } from "node:fs";
-import { createRequire } from "node:module";
 import { type DestinationStream, type Logger as PinoLogger, pino, stdTimeFunctions } from "pino";
 import { openWithoutWaiting } from "../node/stdio.ts";
 import type { Check } from "./check.ts";
@@ -84,13 +83,16 @@ export function wholeLines(bytes: Buffer): Buffer {
   return end < 0 ? bytes : bytes.subarray(0, end + 1);
 }
 
-/**
- * Loads pino-pretty only when it is used, and formats line by line, since its stream or worker would lose lines at
- * exit.
- */
+let prettyFactory: typeof import("pino-pretty").prettyFactory | undefined;
+
+/** To be awaited before a pretty log is created, which else is JSON. Few processes need the package. */
+export async function loadPretty(): Promise<void> {
+  ({ prettyFactory } = await import("pino-pretty"));
+}
+
+/** Formats line by line: the package's own stream or worker would lose lines at exit. */
 function prettyStream(destination: DestinationStream): DestinationStream {
-  const load = createRequire(import.meta.url);
-  const { prettyFactory } = load("pino-pretty") as typeof import("pino-pretty");
+  if (prettyFactory === undefined) return destination;
   const format = prettyFactory({
     colorize: process.stdout.isTTY && process.env["NO_COLOR"] === undefined,
     translateTime: "SYS:HH:MM:ss.l",

@@ -1,6 +1,7 @@
 import { existsSync, type Stats } from "node:fs";
 import { stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
+import { IS_ONE_FILE } from "../../basics/program.ts";
 import { untilAborted } from "../../basics/promises.ts";
 import { shellQuoted } from "../../basics/text.ts";
 
@@ -28,6 +29,9 @@ export const importKerberos: LoadKerberos = kerberosFrom("kerberos");
  */
 export function kerberosFrom(name: string): LoadKerberos {
   return async () => {
+    // It would be looked for in the folder that the process was started in, where anybody may have put it.
+    if (IS_ONE_FILE)
+      throw new KerberosMissing("the one file of culvert cannot load the package kerberos: run culvert on Node.js");
     try {
       const loaded = await import(name);
       return loaded.default ?? loaded;
