@@ -25,6 +25,7 @@ const PAGES = [
   ...["", "docs", "docs/platforms"].flatMap(pagesOf),
   "docs/decisions/README.md",
   "examples/systemd/README.md",
+  "examples/kind/README.md",
 ];
 const DECISIONS = pagesOf("docs/decisions").filter((name) => !name.endsWith("README.md"));
 

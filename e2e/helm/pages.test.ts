@@ -7,7 +7,7 @@ import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { findHelm, helmMissing } from "./harness/helm-program.ts";
 
 const PLATFORMS = readdirSync(join(ROOT, "docs/platforms")).map((page) => join("docs/platforms", page));
-const PAGES = ["README.md", "docs/install.md", ...PLATFORMS];
+const PAGES = ["README.md", "docs/install.md", "examples/kind/README.md", ...PLATFORMS];
 /** Variables that the pages let a reader set. */
 const ENVIRONMENT = {
   IMAGE: "registry.example.com/culvert",

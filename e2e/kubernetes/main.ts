@@ -14,10 +14,12 @@ import { BAD_TARGETS, FAILURES, SERVER_COMES_LATER } from "./checks/failures.ts"
 import { AGENTS_ONLY, NO_DIRECT_WAY } from "./checks/gate.ts";
 import { INSTALLED_CHARTS } from "./checks/installed.ts";
 import { INSTALLERS } from "./checks/installers.ts";
+import { KIND_EXAMPLE } from "./checks/kind-example.ts";
 import { KONNECTIVITY_ITSELF } from "./checks/konnectivity-itself.ts";
 import { MIGRATION } from "./checks/migration.ts";
 import { NODE_WAY } from "./checks/node-way.ts";
 import { PKI_SECRETS } from "./checks/pki-secrets.ts";
+import { RECORDED_EXEC } from "./checks/recorded-exec.ts";
 import { SERVER_COUNT } from "./checks/server-count.ts";
 import { SIDE_BY_SIDE } from "./checks/side-by-side.ts";
 import { SLOW_BYTES_PER_SECOND, SLOW_LINE } from "./checks/slow-line.ts";
@@ -66,7 +68,7 @@ function skip(reason: string): void {
 /** Charts need helm; the rest does not. */
 function chartsOrNone(): readonly Check[] {
   const missing = helmMissing();
-  if (missing === false) return [CHARTS, ...INSTALLED_CHARTS];
+  if (missing === false) return [CHARTS, ...INSTALLED_CHARTS, KIND_EXAMPLE];
   console.log(`skipped: the charts were not tried, because ${missing}`);
   return [];
 }
@@ -94,7 +96,7 @@ async function runLane(
   await runner.run(wanted([...STREAMS, ...EXTENSIONS, ...DIALS]));
   await runner.run(wanted([...PKI_SECRETS, SERVER_COUNT]));
   await runner.run(wanted(BAD_TARGETS));
-  await runner.run(wanted(CUTS));
+  await runner.run(wanted([...CUTS, RECORDED_EXEC]));
   await runner.run(wanted(NODE_WAY));
   if (lane === "uds") {
     await world.network.slow(SLOW_BYTES_PER_SECOND);

@@ -19,11 +19,12 @@ const LOOPBACK = ["127.0.0.1 localhost", "::1 localhost"];
 export class Network implements AsyncDisposable {
   readonly controlPlane: Namespace;
   readonly node: Namespace;
-  readonly #between: Namespace;
+  /** The gate, where the agent's connection is forwarded. */
+  readonly between: Namespace;
 
   constructor(prefix: string) {
     this.controlPlane = new Namespace(`${prefix}control`);
-    this.#between = new Namespace(`${prefix}between`);
+    this.between = new Namespace(`${prefix}between`);
     this.node = new Namespace(`${prefix}node`);
   }
 
@@ -35,12 +36,12 @@ export class Network implements AsyncDisposable {
     await this.#join(node, 2, NODE);
     const service = (address: string) => ip("-n", node.name, "address", "add", address, "dev", "lo");
     for (const address of [SERVICES.web, SERVICES.webhook, SERVICES.echoes]) await service(address);
-    await ip("-n", this.#between.name, "route", "add", SERVICES.range, "via", NODE.ipv4);
+    await ip("-n", this.between.name, "route", "add", SERVICES.range, "via", NODE.ipv4);
     // With a route its packets reach the gate, which drops them without a word.
-    await ip("-n", this.#between.name, "route", "add", NOWHERE.blackHole, "via", CONTROL_PLANE.ipv4);
+    await ip("-n", this.between.name, "route", "add", NOWHERE.blackHole, "via", CONTROL_PLANE.ipv4);
     await ip("-n", node.name, "route", "add", "unreachable", NOWHERE.unroutable);
     for (const key of ["ipv4/ip_forward", "ipv6/conf/all/forwarding"]) {
-      await this.#between.must(["sh", "-c", `echo 1 > /proc/sys/net/${key}`]);
+      await this.between.must(["sh", "-c", `echo 1 > /proc/sys/net/${key}`]);
     }
     writeSettings(controlPlane.name, [...LOOPBACK, `${CONTROL_PLANE.ipv4} ${INSTALLED_SERVERS.join(" ")}`]);
     writeSettings(node.name, [...LOOPBACK, `${NODE.ipv4} ${NODE.name}`]);
@@ -73,7 +74,7 @@ export class Network implements AsyncDisposable {
   async slow(bytesPerSecond: number | undefined): Promise<void> {
     const ends = [
       [this.node, "eth0"],
-      [this.#between, "to-node"],
+      [this.between, "to-node"],
     ] as const;
     for (const [where, device] of ends) {
       if (bytesPerSecond === undefined) await where.must(["tc", "qdisc", "del", "dev", device, "root"]);
@@ -94,11 +95,11 @@ export class Network implements AsyncDisposable {
   }
 
   #all(): Namespace[] {
-    return [this.controlPlane, this.#between, this.node];
+    return [this.controlPlane, this.between, this.node];
   }
 
   async #join({ name }: Namespace, subnet: number, { ipv4, ipv6 }: { ipv4: string; ipv6: string }): Promise<void> {
-    const between = this.#between.name;
+    const between = this.between.name;
     const there = subnet === 1 ? "to-control" : "to-node";
     await ip("link", "add", there, "netns", between, "type", "veth", "peer", "name", "eth0", "netns", name);
     const sides = [
@@ -123,7 +124,7 @@ export class Network implements AsyncDisposable {
   async #chain(name: string, rules: readonly string[]): Promise<void> {
     const table = `table inet ${name} {\nchain rules {\n${rules.join("\n")}\n}\n}`;
     const ruleset = `table inet ${name} {}\ndelete table inet ${name}\n${table}\n`;
-    await this.#between.must(["nft", "-f", "-"], { stdin: ruleset });
+    await this.between.must(["nft", "-f", "-"], { stdin: ruleset });
   }
 }
 
