@@ -137,7 +137,7 @@ const OF_ANOTHER_TOOL =
 
 test("every flag that the pages name is an option of culvert, or of a tool that is shown with it", () => {
   const others =
-    /^--(proxy-cacert|proxy-cert|proxy-key|proxytunnel|rm|egress-selector-config-file|dir|server-san|cluster-san|namespace|name|build-arg|init|mount|chmod|server-names|agent-names|peers|days|help|print-config|kubernetes|proxy|retry|retry-connrefused|retry-delay|admin-address|json|watch|cluster|from-server|quiet|prefix|seconds|import|test|target|minutes|create-namespace|set|wait|kube-context|context|server-side|type|tail|write|page|rounds|only|advertise-address|secure-port|heap-growing-percent|no-allocation-site-pretenuring|expose-gc|runtime|bytecode|splitting|minify)$/;
+    /^--(proxy-cacert|proxy-cert|proxy-key|proxytunnel|rm|egress-selector-config-file|dir|server-san|cluster-san|namespace|name|build-arg|init|mount|chmod|server-names|agent-names|peers|days|help|print-config|kubernetes|proxy|retry|retry-connrefused|retry-delay|admin-address|json|watch|cluster|from-server|quiet|prefix|seconds|import|test|target|minutes|create-namespace|set|wait|kube-context|context|server-side|type|tail|write|page|rounds|only|advertise-address|secure-port|heap-growing-percent|no-allocation-site-pretenuring|expose-gc|inspect|inspect-brk|runtime|bytecode|splitting|minify)$/;
   const options = page("docs/options.md");
   for (const name of PAGES) {
     for (const [flag] of page(name)
