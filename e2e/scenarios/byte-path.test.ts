@@ -4,6 +4,8 @@ import { listedFiles, productCalls } from "../harness/product-calls.ts";
 import { startWorld } from "../harness/world.ts";
 
 const ROUNDS = 400;
+/** More than the checks of TLS overhead: 20 a second for each of two TLS connections. */
+const TIMER_CALLS_PER_SECOND = 100;
 const SMALL = Buffer.alloc(100);
 /** Every fifth round, so that streams and sockets are full for a while, too. */
 const LARGE = Buffer.alloc(256 * 1024);
@@ -19,7 +21,9 @@ test("a byte of an open connection passes the files that docs/architecture.md li
     }
   };
   await exchange(20);
+  const startedAt = performance.now();
   const ran = await productCalls(() => exchange(ROUNDS));
+  const seconds = (performance.now() - startedAt) / 1_000;
   const files = listedFiles("The path of a byte", 1);
   assert.ok(files.length > 0, "the page has the list");
   assert.deepEqual(
@@ -27,8 +31,9 @@ test("a byte of an open connection passes the files that docs/architecture.md li
     [],
     "nothing of these files ran",
   );
-  // Functions that a timer calls run less often than there are rounds.
-  const often = [...ran].filter(([, count]) => count >= ROUNDS).map(([file]) => file);
+  // Timers run less often than there are rounds, unless a busy machine needs many seconds for the rounds.
+  const fewest = Math.max(ROUNDS, seconds * TIMER_CALLS_PER_SECOND);
+  const often = [...ran].filter(([, count]) => count >= fewest).map(([file]) => file);
   assert.deepEqual(
     often.filter((file) => !files.includes(file)),
     [],
