@@ -27,7 +27,7 @@ test("the package has what runs and what is read, and no test, helper, source or
   const { files, unpackedSize } = await pack(dir.path);
   const paths = files.map(({ path }) => path);
   const wanted =
-    /^(dist\/[^.]+\.js|dist\/ui\/[a-z]+\.(html|css|svg)|dist\/revision\.json|docs\/.+\.md|docs\/audit\.schema\.json|README\.md|CHANGELOG\.md|LICENSE|package\.json)$/;
+    /^(dist\/[^.]+\.js|dist\/ui\/[a-z]+\.(html|css|svg)|dist\/revision\.json|docs\/.+\.md|docs\/(?:audit\.schema|figures)\.json|README\.md|CHANGELOG\.md|LICENSE|package\.json)$/;
   assert.deepEqual(
     paths.filter((path) => !wanted.test(path) || /(^|\/)testing/.test(path)),
     [],
