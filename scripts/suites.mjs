@@ -35,6 +35,43 @@ const FIRST = [
   ...["inner-tls", "outcomes", "policy", "renewal", "reset", "several-servers"],
 ].map((name) => `e2e/scenarios/${name}.test.ts`);
 
+/** End-to-end tests that start the program as a process. */
+const OF_PROCESSES =
+  /^e2e\/(?:(?:fleet|hostile|measured|processes|proxies)\/|(?:interop\/(?:installers|konnectivity-limits)|scenarios\/(?:clusters-reload|faults|strict-upgrade))\.)/;
+
+const INSPECTOR = "V8's inspector is asked what the process holds";
+
+/** Files that do not run on Bun, and why; single tests of other files say it by `nodeOnly`. */
+const NODE_ONLY = {
+  "e2e/hostile/agent-memory.test.ts": INSPECTOR,
+  "e2e/hostile/health-port.test.ts": INSPECTOR,
+  "e2e/hostile/http2.test.ts": "Bun's HTTP/2 ends no session for a flood (docs/versions.md)",
+  "e2e/hostile/kept-pieces.test.ts": INSPECTOR,
+  "e2e/hostile/memory-counted.test.ts": INSPECTOR,
+  "e2e/hostile/pipelined.test.ts": INSPECTOR,
+  "e2e/hostile/tokens.test.ts": INSPECTOR,
+  "e2e/measured/memory.test.ts": INSPECTOR,
+  "e2e/processes/build.test.ts": "the modules that Node.js has loaded are counted",
+  "e2e/processes/package.test.ts": "it starts no process of the program that serves anybody",
+  "e2e/scenarios/clusters-reload.test.ts": INSPECTOR,
+};
+
+/** The part that CI runs on Bun, in at most 4 minutes: the start, the byte path, loss, reload and inner TLS. */
+const ON_BUN_IN_CI = [
+  ...["byte-path", "kill", "reload", "resets", "session-resumption", "startup", "status", "unix-socket"].map(
+    (name) => `e2e/processes/${name}.test.ts`,
+  ),
+  ...["inspection", "negotiate"].map((name) => `e2e/proxies/${name}.test.ts`),
+];
+
+const { CI, CULVERT_FULL } = process.env;
+
+/** The files of `npm run test:bun`. */
+function filesOnBun() {
+  if (CI === "true" && CULVERT_FULL !== "1") return ON_BUN_IN_CI;
+  return filesOf("e2e", []).filter((file) => OF_PROCESSES.test(file) && !Object.hasOwn(NODE_ONLY, file));
+}
+
 /**
  * The tests of `npm test`, and the other end-to-end tests for `npm run test:all`. Tests of the image are in neither:
  * `npm run test:nodes` runs them with the image's own Node.js.
@@ -50,6 +87,7 @@ export const PARTS = {
       files: filesOf("e2e", []).filter((file) => !FIRST.includes(file) && !file.startsWith("e2e/image/")),
     },
   ],
+  bun: [{ suite: "e2e", files: filesOnBun() }],
 };
 
 /** The files of a suite that have one of the words in their path; all of them without words. */

@@ -8,6 +8,7 @@ const RUN: Comparison = {
   commit: "abc1234",
   modified: true,
   node: "v24.1.0",
+  runtime: "v24.1.0",
   openssl: "3.5.0",
   cpu: "a processor",
   cores: 2,

@@ -1,3 +1,4 @@
+import { ON_BUN } from "../harness/processes.ts";
 import type { ContenderName } from "./contenders.ts";
 import { type Goal, type Row, shortNumber } from "./rows.ts";
 
@@ -16,7 +17,7 @@ const ALL_COLUMNS = [
 ] as const satisfies readonly ContenderName[];
 
 export const HEADINGS: Record<ContenderName, string> = {
-  culvert: "culvert",
+  culvert: ON_BUN ? "culvert on Bun" : "culvert",
   before: "before",
   without: "without",
   konnectivity: "Konnectivity",

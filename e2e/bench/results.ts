@@ -3,6 +3,7 @@ import { appendFileSync, mkdirSync } from "node:fs";
 import { cpus, loadavg, release, totalmem } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { ON_BUN, RUNTIME } from "../harness/processes.ts";
 import type { ContenderName } from "./contenders.ts";
 import type { Product } from "./products/product.ts";
 import type { Row } from "./rows.ts";
@@ -16,6 +17,8 @@ export interface Circumstances {
   readonly commit: string;
   readonly modified: boolean;
   readonly node: string;
+  /** The runtime of culvert: the Node.js above, or Bun with its version. */
+  readonly runtime: string;
   readonly openssl: string;
   readonly cpu: string;
   readonly cores: number;
@@ -33,6 +36,7 @@ export function circumstances(products: readonly Product[]): Circumstances {
     commit: git("rev-parse", "--short", "HEAD"),
     modified: git("status", "--porcelain", "--untracked-files=no") !== "",
     node: process.version,
+    runtime: ON_BUN ? `bun ${execFileSync(RUNTIME, ["--version"], { encoding: "utf8" }).trim()}` : process.version,
     openssl: process.versions.openssl,
     cpu: cpus()[0]?.model.trim() ?? "unknown",
     cores: cpus().length,

@@ -14,6 +14,12 @@ export const ON_BUN = runtimeNamed(process.env["CULVERT_RUNTIME"] ?? "node") ===
 /** The runtime of the built program. */
 export const RUNTIME = ON_BUN ? join(ROOT, "node_modules/bun/bin/bun.exe") : process.execPath;
 
+/** Options of a test that asks something of Node.js itself; scripts/suites.mjs has the list of whole files. */
+export const nodeOnly = (reason: string) => (ON_BUN ? { skip: `on Bun: ${reason}` } : {});
+
+/** A reason for `nodeOnly` (docs/node.md). */
+export const NO_CERTIFICATE = "a certificate that was refused is not shown to the program";
+
 function runtimeNamed(name: string): "node" | "bun" {
   if (name === "node" || name === "bun") return name;
   throw new Error(`CULVERT_RUNTIME=${name}: use node or bun`);

@@ -6,7 +6,7 @@ import { filesLeft } from "../../shared/limits/file-descriptors.ts";
 import { createSite } from "../harness/binaries.ts";
 import { connectThrough, established } from "../harness/caller.ts";
 import { flags } from "../harness/pki-files.ts";
-import { startCulvert } from "../harness/processes.ts";
+import { nodeOnly, startCulvert } from "../harness/processes.ts";
 import { SteadyCaller } from "../harness/steady-caller.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
@@ -142,6 +142,7 @@ test("a router counts two files for a connection, and what it has open by itself
 // Node.js itself has about that many open; with few more it can read the modules of the program one after the other.
 test("a process that may have only 20 files open says that its start needs more, in one sentence", {
   skip: process.platform !== "linux",
+  ...nodeOnly("modules are read one at a time, and the start succeeds or waits"),
 }, async () => {
   using dir = new TempDir();
   const args = ["router", ...flags({ routes: dir.path, port: await freePort(), healthPort: 0, adminPort: 0 })];

@@ -5,7 +5,7 @@ import { Authority, type CertificateAndKey } from "../../shared/pki/certificates
 import { createSite, type Site } from "../harness/binaries.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { flags } from "../harness/pki-files.ts";
-import { requireBuilt, startCulvert } from "../harness/processes.ts";
+import { NO_CERTIFICATE, nodeOnly, requireBuilt, startCulvert } from "../harness/processes.ts";
 import { waitFor } from "../harness/wait.ts";
 
 /**
@@ -24,7 +24,8 @@ const CLIENT = { cn: "us", usage: "client" } as const;
 
 const [ca, another] = await Promise.all([Authority.create("Our CA"), Authority.create("Another CA")]);
 
-test("a server's certificate that agents do not accept is named by server, agent and doctor", async () => {
+const NAMES = nodeOnly(NO_CERTIFICATE);
+test("a server's certificate that agents do not accept is named by server, agent and doctor", NAMES, async () => {
   using site = await createSite();
   const own = put(site, "agent", await ca.issue(CLIENT));
   await compare(site, put(site, "cluster", await another.issue(SERVER)), own, {

@@ -8,7 +8,7 @@ import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull, ON_CI } from "../harness/counts.ts";
 import { peerEnd } from "../harness/peer-end.ts";
 import { flags, serverFiles } from "../harness/pki-files.ts";
-import { MAIN, RUNTIME, startCulvert } from "../harness/processes.ts";
+import { MAIN, nodeOnly, RUNTIME, startCulvert } from "../harness/processes.ts";
 import { Program } from "../harness/program.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
@@ -100,7 +100,9 @@ describe("signals", { concurrency: 2 }, () => {
     });
   });
 
-  test("SIGTERM to process 1 ends it with 0 from the first line of ours on, before any module is loaded", async (t) => {
+  const HOOKS = nodeOnly("modules are loaded without hooks of node:module");
+  const FIRST_LINE = "SIGTERM to process 1 ends it with 0 from the first line of ours on, before any module is loaded";
+  test(FIRST_LINE, HOOKS, async (t) => {
     if (process.getuid?.() !== 0) return t.skip("a PID namespace needs root");
     // The signal comes when the first module of ours is asked for. The kernel ignores it at process 1 without listener.
     const hooks = `export async function resolve(name, context, next) {

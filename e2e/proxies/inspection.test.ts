@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 import { SUBJECT } from "../../server/tokens/testing/tokens.ts";
+import { NO_CERTIFICATE, nodeOnly } from "../harness/processes.ts";
 import { failureOf } from "./harness/agent-log.ts";
 import { Company } from "./harness/company.ts";
 import { missing } from "./harness/missing.ts";
@@ -20,7 +21,8 @@ describe("mitmproxy, which opens TLS with a CA of its own", { skip: missing("mit
   });
   after(() => company?.[Symbol.asyncDispose]());
 
-  test("reads nothing of an agent that does not trust it, and the agent names it", async () => {
+  const NAMES = nodeOnly(NO_CERTIFICATE);
+  test("reads nothing of an agent that does not trust it, and the agent names it", NAMES, async () => {
     await using proxy = await Mitmproxy.start(company.network, { upstreamCa });
     await using agent = company.startAgent([`--proxy=${proxy.url}`]);
     assert.match((await failureOf(agent)).reason, /intercepted by ".*mitmproxy.*"/);

@@ -218,7 +218,8 @@ function listenWithMode(server: Server, path: string, option: string, options: S
 
 const LISTEN_FAILURES: Readonly<Record<string, string>> = {
   EADDRINUSE: "another server has just taken it",
-  // libuv reports EACCES for a folder that does not exist, too (uv_pipe_bind).
+  // libuv reports EACCES for a folder that does not exist, too (uv_pipe_bind); Bun says which it is.
+  ENOENT: "its folder does not exist",
   EACCES: "its folder does not exist, or this user may not write in it",
   ENOTDIR: "its folder is a file",
   EROFS: "its file system is read-only",

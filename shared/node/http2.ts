@@ -1,6 +1,7 @@
 import { constants, type Http2Stream, performServerHandshake, type ServerHttp2Session } from "node:http2";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import { isBun } from "./engine.ts";
 
 // Undocumented behaviour of node:http2. docs/node.md lists each behaviour, why it is used, and its test. Only code that
 // is loaded with the first HTTP/2 connection imports this file.
@@ -15,9 +16,19 @@ export function serverSession(socket: Socket, raw: Socket, options: ServerOption
   // Otherwise the session never notices that its peer has ended.
   raw.allowHalfOpen = false;
   socket.allowHalfOpen = false;
+  const unread = isBun ? takeUnread(socket) : [];
   const session = performServerHandshake(socket, options);
   deferDestroy(session, socket);
+  // The session has its listeners by then, and nothing has been read from the connection.
+  if (unread.length > 0) process.nextTick(() => unread.forEach((chunk) => void socket.emit("data", chunk)));
   return session;
+}
+
+/** A session of Bun reads from the connection, and does not see what is unread in the stream. */
+function takeUnread(socket: Socket): Buffer[] {
+  const unread: Buffer[] = [];
+  for (let chunk: Buffer | null = socket.read(); chunk !== null; chunk = socket.read()) unread.push(chunk);
+  return unread;
 }
 
 /** Time for the last frames of a session to leave on a slow line, and for the peer to end its socket as well, ms. */
