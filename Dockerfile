@@ -25,6 +25,21 @@ USER 65532:65532
 RUN mkdir /tmp/cache && \
     { NODE_COMPILE_CACHE=/tmp/cache node dist/cli/main.js demo --once || echo "the image has no compiled code"; }
 
+# culvert as one file, which `npm run build:binary` has made before (docs/one-file.md):
+# docker build --target one-file .
+FROM debian:12-slim AS one-file
+COPY --chmod=0755 dist-binary/culvert /usr/local/bin/
+COPY --chmod=0755 docker/proxy-server docker/proxy-agent /
+COPY --chmod=0755 docker/proxy-server docker/proxy-agent docker/control-plane-operator /usr/bin/
+LABEL org.opencontainers.image.title="culvert" \
+      org.opencontainers.image.description="Reach Kubernetes clusters you have no network to" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="0.1.0"
+USER 65532:65532
+EXPOSE 8090 8091 8092 8093
+ENTRYPOINT ["culvert"]
+CMD ["--help"]
+
 FROM ${NODE_IMAGE}
 ENV NODE_ENV=production
 WORKDIR /app

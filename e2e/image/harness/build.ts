@@ -29,6 +29,8 @@ export interface Image {
 
 interface BuildOptions {
   readonly dockerfile: string;
+  /** The stage to build (`docker build --target`), or else the last one. */
+  readonly target?: string;
   /** Folder with what is sent to the builder. */
   readonly context: string;
   /** Folder for the roots of the stages. */
@@ -43,8 +45,21 @@ interface BuildOptions {
 /** Runs the steps of a Dockerfile, and no others: an instruction or a flag that is not known here is an error. */
 export async function buildImage(options: BuildOptions): Promise<Image> {
   const build = new Build(options);
-  for (const instruction of DockerfileParser.parse(options.dockerfile).getInstructions()) await build.step(instruction);
+  const all = DockerfileParser.parse(options.dockerfile).getInstructions();
+  for (const instruction of withoutOtherStages(all, options.target)) await build.step(instruction);
   return build.image;
+}
+
+/** Like BuildKit, it leaves out each stage that neither is built nor is copied from. */
+function withoutOtherStages(all: readonly Instruction[], target?: string): Instruction[] {
+  const starts = all.flatMap((instruction, at) => (instruction.getKeyword() === "FROM" ? [at] : []));
+  const stages = starts.map((at, index) => all.slice(at, starts[index + 1]));
+  const nameOf = (stage: readonly Instruction[]) => (stage[0] as From).getBuildStage() ?? "";
+  const wanted = target === undefined ? stages.at(-1) : stages.find((stage) => nameOf(stage) === target);
+  const copies = (wanted ?? []).filter((instruction) => instruction.getKeyword() === "COPY") as Copy[];
+  const sources = copies.flatMap((copy) => copy.getFromFlag()?.getValue() ?? []);
+  const needed = stages.filter((stage) => stage === wanted || sources.includes(nameOf(stage)));
+  return [...all.slice(0, starts[0]), ...needed.flat()];
 }
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
