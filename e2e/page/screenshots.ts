@@ -11,7 +11,7 @@ import { TARGETS } from "../harness/targets.ts";
 import { openPage, startBrowser } from "./browser.ts";
 import { PageWorld } from "./clusters.ts";
 
-const FOLDER = join(ROOT, "docs/images");
+const FOLDER = process.env["CULVERT_IMAGES"] ?? join(ROOT, "docs/images");
 const STEPS = 60;
 const STEP_MS = 15_000;
 
