@@ -2,7 +2,8 @@
  * `npm run release`: makes the files of a release in the folder release/ and checks each. It publishes nothing:
  * .github/workflows/release.yml does, with these files (RELEASING.md).
  *
- * - `--dry-run` makes them of any commit, and says at what a release would stop.
+ * - `--dry-run` makes them of any commit, and says at what a release would stop. The one executable file is made for
+ *   this machine only.
  * - `--no-build` takes dist/ as it is.
  * - `--out FOLDER` is another folder for the files. Its contents are removed.
  */
@@ -11,11 +12,12 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { REPOSITORY } from "./release/addresses.ts";
-import { charts, checksums, npmPackage, ROOT, run, sbom } from "./release/artefacts.ts";
+import { charts, checksums, npmPackage, oneFile, ROOT, run, sbom } from "./release/artefacts.ts";
 import { releaseNotes, withAbsoluteLinks } from "./release/notes.ts";
 import { notReady } from "./release/readiness.ts";
 
 const NOT_HERE = `Not made here, but by .github/workflows/release.yml:
+  - the one executable file for other platforms than this machine's
   - the image for amd64 and arm64, with its SBOM and provenance
   - signatures by cosign of image, charts and SHA256SUMS
   - the provenance of the npm package`;
@@ -53,7 +55,8 @@ async function makeFiles(): Promise<void> {
   rmSync(out, { recursive: true, force: true });
   mkdirSync(out, { recursive: true });
   console.log(`The files of ${version} in ${out}:`);
-  for (const make of [npmPackage, charts, sbom, notesFile, checksums]) {
+  const executable = () => oneFile(out, version, !values["dry-run"]);
+  for (const make of [npmPackage, charts, executable, sbom, notesFile, checksums]) {
     console.log(`  ✓ ${await make(out, version)}`);
   }
   console.log(`\n${NOT_HERE}`);

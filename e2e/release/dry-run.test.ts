@@ -23,6 +23,7 @@ test("a dry run of the release makes each file that can be made here, and checks
   const files = [
     "NOTES.md",
     "SHA256SUMS",
+    `culvert-${version()}-${process.platform}-${process.arch}.tar.gz`,
     `culvert-${version()}.cdx.json`,
     `culvert-agent-${version()}.tgz`,
     `culvert-gateway-culvert-${version()}.tgz`,

@@ -11,6 +11,8 @@ import { findGoTool, HELM } from "../../e2e/harness/go-tool.ts";
 
 export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const EXAMPLES = join(ROOT, "helm/examples");
+/** This machine, as scripts/binary.mjs names platforms. */
+const OWN_PLATFORM = `${process.platform}-${process.arch}`;
 const DEADLINE_MS = 120_000;
 /** The list of checksums, as `sha256sum` writes and reads it. */
 const CHECKSUMS = "SHA256SUMS";
@@ -64,6 +66,39 @@ export async function sbom(out: string, version: string): Promise<string> {
 interface Bom {
   readonly components: readonly unknown[];
   readonly metadata: { readonly component: { readonly purl: string } };
+}
+
+/**
+ * The program as one executable file, packed, for this machine alone or for every platform. The file of this machine
+ * has to say its version and to run the demo.
+ */
+export async function oneFile(out: string, version: string, isForAll: boolean): Promise<string> {
+  const { buildBinary, PLATFORMS } = (await import(join(ROOT, "scripts/binary.mjs"))) as BinaryScript;
+  const names: string[] = [];
+  const folder = await mkdtemp(join(tmpdir(), "culvert-release-"));
+  try {
+    for (const platform of isForAll ? PLATFORMS : [OWN_PLATFORM]) {
+      const isOwn = platform === OWN_PLATFORM;
+      const target = join(folder, platform);
+      // Without a platform nothing is fetched.
+      const file = buildBinary(isOwn ? { folder: target } : { folder: target, platform });
+      if (isOwn) {
+        expect(await run(file, ["--version"], folder), `${version}\n`);
+        expect(await run(file, ["demo", "--once"], folder), "200 Connection Established");
+      }
+      const name = `culvert-${version}-${platform}.tar.gz`;
+      await run("tar", ["-czf", join(out, name), "-C", target, "culvert"]);
+      names.push(name);
+    }
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+  return `${names.join(", ")}: the program of this machine runs the demo`;
+}
+
+interface BinaryScript {
+  readonly PLATFORMS: readonly string[];
+  buildBinary(options: { readonly folder: string; readonly platform?: string }): string;
 }
 
 /** The checksums of all files in the folder, which `sha256sum` verifies as whoever downloads them does. */
