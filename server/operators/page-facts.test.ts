@@ -30,7 +30,7 @@ function factsOf(clusters: readonly ReturnType<typeof idleCluster>[]): () => Map
     pool: { report: () => ({}) },
     metrics: { refusals: new RecentRefusals() },
   };
-  const history = { steps: 0, shown: () => ({}), limitHitsOfLate: () => 0 };
+  const history = { steps: 0, shown: () => ({}), phases: () => ({}), limitHitsOfLate: () => 0 };
   const source = { view, context, history, instance: "a", ownProblems: () => [] };
   const facts = new PageFacts(source as unknown as PageSource);
   return () => new Map(facts.all());
