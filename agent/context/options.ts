@@ -27,7 +27,7 @@ const server = section("The server", {
   ),
   uplinks: option.string(
     "all",
-    "Number of servers to keep a tunnel to: a number, or all. all: one tunnel for each URL, plus up to 4 servers found by DNS or announced by the servers (--server-count). A number: that many tunnels, or fewer if the servers announce fewer. The agent finds servers by the URLs of --server, by their addresses in DNS, and behind one address by dialling it repeatedly.",
+    "Number of servers to keep a tunnel to: a number, or all. all: one tunnel for each URL; with fewer than 4 URLs, up to 4 servers found by DNS or announced by the servers (--server-count). A number: that many tunnels, or fewer if the servers announce fewer. The agent finds servers by the URLs of --server, by their addresses in DNS, and behind one address by dialling it repeatedly.",
     { defaultText: "all" },
   ),
   serverAddress: option.string(
