@@ -293,6 +293,7 @@ export const CODE_LINES = {
   "server/agents": 1666,
   "server/audit": 358,
   "server/callers": 2002,
+  "server/callers": 1987,
   "server/cluster-runtime": 1021,
   "server/clusters": 895,
   "server/destinations": 191,

@@ -55,11 +55,6 @@ const LOST = ["ECONNRESET", "EPIPE"];
 
 /** Interval between two checks for requests that Node has refused by itself, ms. */
 const LOOK_MS = 250;
-/**
- * A caller that uploads gets a PING after this time, ms, for at least so many bytes. On a slow line the answers to its
- * own pings wait behind its uploads for minutes, and windows are given back in halves.
- */
-const SIGN = { everyMs: 1_000, bytes: 16 * 1024 } as const;
 
 /**
  * `NGHTTP2_ERR_PROTO`. The GOAWAY of a client has to name a stream of its server. The client grpc-go names its own last
@@ -87,8 +82,6 @@ export class CallerSession {
   #hasConnects = false;
   /** Streams that were served, or were refused by Node. */
   #begun = 0;
-  /** When the last sign was given, and how many bytes had come by then. */
-  #sign = { at: 0, bytes: 0 };
   /** It ends; frames that came with the last one are still to be read. */
   #isFlooded = false;
 
@@ -116,10 +109,7 @@ export class CallerSession {
       context.metrics.http2Ended(host.kind === "unix" ? "unix" : "callers", violation);
       onViolation();
     });
-    const looks = SharedInterval.every(LOOK_MS).add(() => {
-      this.#chargeRefused();
-      this.#giveSign();
-    });
+    const looks = SharedInterval.every(LOOK_MS).add(() => this.#chargeRefused());
     const { memory } = host.tunnels;
     const bytes = CONNECTION_BYTES[host.kind];
     memory.onConnection(bytes);
@@ -210,16 +200,6 @@ export class CallerSession {
     this.#begun = begun;
   }
 
-  /** Its bytes arrive. The answers are of no interest. */
-  #giveSign(): void {
-    const { bytesRead } = this.#connection.raw;
-    const now = performance.now();
-    const { at, bytes } = this.#sign;
-    if (this.#session.destroyed || bytesRead - bytes < SIGN.bytes || now - at < SIGN.everyMs) return;
-    this.#sign = { at: now, bytes: bytesRead };
-    this.#session.ping(ignore);
-  }
-
   #chargeEmpty(count: number): void {
     if (this.#isFlooded || this.#emptyFrames.charge(count) === 0) return;
     this.#isFlooded = true;
@@ -238,7 +218,6 @@ export class CallerSession {
 function sessionOptions({ options }: ServerContext) {
   return {
     maxSessionMemory: SESSION_MEMORY,
-    maxOutstandingPings: SESSION_WINDOW / SIGN.bytes,
     streamResetBurst: STREAM_RESETS,
     streamResetRate: STREAM_RESETS,
     settings: {
