@@ -25,7 +25,7 @@ export const SUITES = {
     folders: ["e2e"],
     concurrency: 2,
     alone: /^e2e\/(hostile|measured)\//,
-    timeoutMs: process.env["CULVERT_FULL"] === "1" ? 1_800_000 : 180_000,
+    timeoutMs: process.env["CULVERT_FULL"] === "1" ? 1_800_000 : 300_000,
   },
 };
 
