@@ -1,6 +1,7 @@
-import { monitorEventLoopDelay, performance } from "node:perf_hooks";
+import { monitorEventLoopDelay } from "node:perf_hooks";
 import { buildInfo } from "../../shared/basics/program.ts";
 import { oncePerSecond } from "../../shared/basics/timers.ts";
+import { loadMeter } from "../../shared/node/engine.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { RefusedPeerCount } from "../metrics/cluster-figures.ts";
@@ -45,7 +46,7 @@ export class PageFacts implements FeedSource {
   readonly #source: PageSource;
   readonly #startedAt = new Date(Date.now() - process.uptime() * 1_000).toISOString();
   readonly #delay = monitorEventLoopDelay({ resolution: DELAY_RESOLUTION_MS });
-  #busy = performance.eventLoopUtilization();
+  readonly #busy = loadMeter();
   /** By the name of the cluster. */
   #listed = new Map<string, Lists>();
   /** How many clusters come before the first one that is looked at for the next message. */
@@ -137,16 +138,13 @@ export class PageFacts implements FeedSource {
 
   #load(): LoadFact {
     const { rss, heapUsed } = process.memoryUsage();
-    const now = performance.eventLoopUtilization();
-    const { utilization } = performance.eventLoopUtilization(now, this.#busy);
-    this.#busy = now;
     const delayMs = this.#delay.max / 1e6 - DELAY_RESOLUTION_MS;
     this.#delay.reset();
     this.#delay.enable();
     return {
       at: new Date().toISOString(),
       memory: this.#source.context.pool.report(),
-      ...{ rssBytes: rss, heapBytes: heapUsed, loopBusy: Math.round(utilization * 100) / 100 },
+      ...{ rssBytes: rss, heapBytes: heapUsed, loopBusy: Math.round(this.#busy() * 100) / 100 },
       loopDelayMs: Math.max(0, Math.round(delayMs)),
     };
   }
