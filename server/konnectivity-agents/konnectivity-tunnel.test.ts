@@ -65,20 +65,22 @@ test("where a cluster may hold nothing more, its connection that holds most ends
   ];
   await until(() => server.tunnels.clusters.get("default")?.tunnels().size === 2);
   for (let callers = 0; callers < 2; callers++) (await connected(server)).pause();
-  const send = (agent: StockAgent) => agent.sendData(1n, CHUNK);
-  const held = () => [...server.tunnels.tunnels()].map(({ bufferedBytes }) => bufferedBytes).sort((a, b) => b - a);
-  for (let chunks = 0; chunks < 256; chunks++) send(large);
-  while ((held()[1] ?? 0) < CHUNK.length) {
-    send(small);
-    await until(() => !small.call.writableNeedDrain);
-  }
-  await until(() => (held()[0] ?? 0) > 2 * (held()[1] ?? 0));
+  const arrives = async (agent: StockAgent) => {
+    agent.sendData(1n, CHUNK);
+    await until(() => agent.call.writableLength === 0);
+    await new Promise((resolve) => agent.session.ping(resolve));
+  };
+  const tunnels = [...server.tunnels.tunnels()];
+  const held = (id: string) => tunnels.find(({ agent }) => agent.agentId === id)?.bufferedBytes ?? assert.fail();
+  while (held("other") < CHUNK.length) await arrives(small);
   const memory = server.tunnels.clusters.get("default")?.memory ?? assert.fail();
-  Object.defineProperty(memory, "pressure", { value: PRESSURE.full });
-  for (let chunks = 0; chunks < 8; chunks++) send(small);
-  // Bytes after the end of the large connection may end the small one, too: here it stays full.
+  // What waits in the sockets of the callers is held, too.
+  while (held("stock") < 0.6 * memory.held) await arrives(large);
+  Object.defineProperty(memory, "pressure", { get: () => (held("stock") > 0 ? PRESSURE.full : PRESSURE.none) });
+  await arrives(small);
   await until(() => server.lines.some(({ outcome }) => outcome === "stalled"));
   assert.equal(server.lines.find(({ outcome }) => outcome !== undefined)?.["agent"], "stock");
+  assert.ok(held("other") >= CHUNK.length);
   for (const agent of [large, small]) agent.leave();
 });
 
