@@ -159,10 +159,10 @@ test("a server that takes connections and is silent costs three seconds, and the
 /** Silence of 500 ms ends the session. */
 const PING_MS = 200;
 
-function upstreamOf(world: Pick<World, "dir" | "server">, port: number): UpstreamServer {
+function upstreamOf(world: Pick<World, "dir" | "server">, port: number, pingMs = PING_MS): UpstreamServer {
   const { caCert, cert, key } = callerFiles(world);
   const tls = { ca: readFileSync(caCert, "utf8"), cert: readFileSync(cert, "utf8"), key: readFileSync(key, "utf8") };
-  return new UpstreamServer({ host: "127.0.0.1", port }, () => tls, PING_MS);
+  return new UpstreamServer({ host: "127.0.0.1", port }, () => tls, pingMs);
 }
 
 test("a session lives as long as bytes come, although the answer to a ping waits behind them for seconds", async () => {
@@ -175,6 +175,21 @@ test("a session lives as long as bytes come, although the answer to a ping waits
   stream.on("data", (chunk: Buffer) => (bytes += chunk.length));
   await until(() => bytes > 40_000 || stream.destroyed);
   assert.ok(!stream.destroyed, `it has ended after ${bytes} bytes`);
+  upstream.destroy();
+});
+
+test("a session lives as long as the server gets bytes, although a dozen uploads share a line of 80 kB/s", async () => {
+  await using world = await startWorld({ targets: ["sink"] });
+  const behind = { host: "127.0.0.1", port: callersPort(world) };
+  await using line = await startSlowLine(behind, { bytesPerSecond: 80_000, queueBytes: 64 * 1024, rttMs: 20 });
+  const pingMs = 2_000; // silence of 5 s ends the session, and what is on the way takes 19 s
+  const upstream = upstreamOf(world, line.port, pingMs);
+  const open = () => upstream.open(world.targets.sink.address, AbortSignal.timeout(20_000));
+  const streams = await Promise.all(Array.from({ length: 12 }, open));
+  for (const stream of streams) stream.write(Buffer.alloc(256 * 1024));
+  await until(() => line.bytes.forward > 800_000 || streams.some(({ destroyed }) => destroyed));
+  const ended = streams.filter(({ destroyed }) => destroyed).length;
+  assert.equal(ended, 0, `${ended} have ended after ${line.bytes.forward} bytes`);
   upstream.destroy();
 });
 
