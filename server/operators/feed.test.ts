@@ -3,7 +3,7 @@ import type { ServerResponse } from "node:http";
 import { Writable } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { AS_BEFORE, Feed } from "./feed.ts";
+import { Feed } from "./feed.ts";
 
 /** A reader that keeps what it gets, as long as it is not stuck. */
 class Reader extends Writable {
@@ -35,6 +35,7 @@ function feedOf(t: TestContext) {
   let walks = 0;
   let stops = 0;
   const looked: string[] = [];
+  const ofCluster = new Map<string, unknown>();
   const feed = new Feed({
     all: () => {
       walks++;
@@ -43,7 +44,7 @@ function feedOf(t: TestContext) {
     stop: () => stops++,
     ofCluster: (name) => {
       looked.push(name);
-      return [["detail", name]];
+      return [["detail", name], ...ofCluster];
     },
   });
   const join = (cluster = "") => {
@@ -56,7 +57,7 @@ function feedOf(t: TestContext) {
     t.mock.timers.tick(1_000);
     await until(() => readers.every(({ messages }, index) => messages.length > (before[index] ?? 0)));
   };
-  return { feed, all, join, second, looked, walks: () => walks, stops: () => stops };
+  return { feed, all, ofCluster, join, second, looked, walks: () => walks, stops: () => stops };
 }
 
 test("a reader gets all facts and then the changes, and one message for all readers in a second", async (t) => {
@@ -66,7 +67,7 @@ test("a reader gets all facts and then the changes, and one message for all read
   assert.deepEqual(first.last, { event: "changes", facts: { server: 1 } });
   const next = join();
   assert.deepEqual(next.last, { event: "all", facts: { server: 1 } });
-  all.set("cluster/a", { open: 1 }).delete("server");
+  all.set("cluster/a", { open: 1 }).set("server", undefined);
   assert.equal(walks(), 1, "a second reader costs no look");
   await second(first, next);
   assert.equal(walks(), 2);
@@ -95,10 +96,21 @@ test("a fact that was not looked at stays, and is no news", async (t) => {
   const { all, join, second } = feedOf(t);
   const reader = join();
   await until(() => reader.messages.length === 2);
-  all.set("server", AS_BEFORE).set("cluster/a", { open: 1 });
+  all.delete("server");
+  all.set("cluster/a", { open: 1 });
   await second(reader);
   assert.deepEqual(reader.last, { event: "changes", facts: { "cluster/a": { open: 1 } } });
   assert.deepEqual(join().last.facts, { server: 1, "cluster/a": { open: 1 } });
+});
+
+test("a fact of a cluster that is missing in the next answer is gone", async (t) => {
+  const { ofCluster, join, second } = feedOf(t);
+  ofCluster.set("agent/1", { streams: 2 });
+  const reader = join("blue");
+  await until(() => reader.messages.length === 2);
+  ofCluster.delete("agent/1");
+  await second(reader);
+  assert.deepEqual(reader.last, { event: "changes", facts: { "agent/1": null } });
 });
 
 test("a reader that is slow misses messages, which nobody keeps for it, and then gets all facts", async (t) => {

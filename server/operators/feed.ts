@@ -7,16 +7,13 @@ const INTERVAL_MS = 1_000;
 const AT_ONCE = 4;
 const PAUSE_MS = 1;
 
-/** Stands for a fact that was not looked at this time. */
-export const AS_BEFORE = Symbol("as before");
-
-/** The facts of a feed by key. A key that is missing in the next answer is gone. */
+/** Facts of a feed by key; `undefined`: it is gone. */
 type FactSource = Iterable<readonly [key: string, fact: unknown]>;
 
 export interface FeedSource {
-  /** Facts for all readers. */
+  /** Facts for all readers; those that are not among them are as before. */
   all(): FactSource;
-  /** Further facts for readers of this cluster. */
+  /** Further facts for readers of this cluster. A key that is missing in the next answer is gone. */
   ofCluster(name: string): FactSource;
   /** The last reader has gone. */
   stop(): void;
@@ -29,22 +26,26 @@ class WrittenFacts {
   /** Reads the source, a little at a time. Resolves with the message about what is new; empty: nothing is. */
   async update(source: FactSource): Promise<string> {
     const changed: string[] = [];
-    const gone = new Set(this.#texts.keys());
     let count = 0;
     for (const [key, fact] of source) {
-      gone.delete(key);
-      if (fact === AS_BEFORE) continue;
       if (++count % AT_ONCE === 0) await pause(PAUSE_MS);
-      const text = JSON.stringify(fact);
+      const text: string | undefined = JSON.stringify(fact);
       if (this.#texts.get(key) === text) continue;
-      this.#texts.set(key, text);
-      changed.push(`${JSON.stringify(key)}:${text}`);
-    }
-    for (const key of gone) {
-      this.#texts.delete(key);
-      changed.push(`${JSON.stringify(key)}:null`);
+      if (text === undefined) this.#texts.delete(key);
+      else this.#texts.set(key, text);
+      changed.push(`${JSON.stringify(key)}:${text ?? null}`);
     }
     return changed.join(",");
+  }
+
+  /** The source with those of the known facts that it does not have, which are gone. */
+  *all(source: FactSource): FactSource {
+    const gone = new Set(this.#texts.keys());
+    for (const entry of source) {
+      gone.delete(entry[0]);
+      yield entry;
+    }
+    for (const key of gone) yield [key, undefined];
   }
 
   /** The message that has them all. */
@@ -123,7 +124,7 @@ export class Feed {
     for (const name of looked) {
       const written = this.#ofClusters.get(name) ?? new WrittenFacts();
       this.#ofClusters.set(name, written);
-      changesOf.set(name, await written.update(this.#source.ofCluster(name)));
+      changesOf.set(name, await written.update(written.all(this.#source.ofCluster(name))));
     }
     const messages = new Map<string, Buffer>();
     for (const reader of this.#readers) {

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import { RecentRefusals } from "../metrics/cluster-figures.ts";
-import { AS_BEFORE } from "./feed.ts";
 import { PageFacts, type PageSource } from "./page-facts.ts";
 
 const CLUSTERS = 450;
@@ -22,7 +21,8 @@ function idleCluster(name: string) {
 }
 
 function factsOf(clusters: readonly ReturnType<typeof idleCluster>[]): () => Map<string, unknown> {
-  const served = { clusters: { all: () => clusters as unknown as ClusterRuntime[] }, store: {} };
+  const get = (wanted: string) => clusters.find(({ cluster: { name } }) => name === wanted);
+  const served = { clusters: { all: () => clusters as unknown as ClusterRuntime[], get }, store: {} };
   const view = { served, others: {}, ending: () => false, shownAddresses: () => ({}) };
   const context = {
     options: { serverId: "a", adminPeers: [] },
@@ -37,7 +37,7 @@ function factsOf(clusters: readonly ReturnType<typeof idleCluster>[]): () => Map
 }
 
 function lookedAt(facts: Map<string, unknown>): string[] {
-  return [...facts].filter(([key, fact]) => key.startsWith("cluster/") && fact !== AS_BEFORE).map(([key]) => key);
+  return [...facts.keys()].filter((key) => key.startsWith("cluster/"));
 }
 
 test("the first message has all clusters, and each of the next ones looks at as many others as callers do not feel", () => {
@@ -54,16 +54,25 @@ test("the first message has all clusters, and each of the next ones looks at as 
   assert.equal(new Set(round.flat()).size, CLUSTERS);
 });
 
-test("a cluster that is new is looked at with the next message, and lists are made again when all were looked at", () => {
+test("new clusters are the first that are looked at when all others were, and one that is gone is said to be", () => {
+  const clusters = Array.from({ length: CLUSTERS }, (_, index) => idleCluster(`c${index}`));
+  const next = factsOf(clusters);
+  for (const _ of ["the first message", "a part of the next turn"]) next();
+  clusters.push(idleCluster("new"));
+  clusters.shift();
+  const messages = Array.from({ length: 6 }, next);
+  const withNew = messages.findIndex((facts) => facts.has("cluster/new"));
+  const gone = messages.flatMap((facts, index) => (facts.has("cluster/c0") ? [index] : []));
+  assert.deepEqual([withNew, gone], [2, [2]]);
+  assert.equal(messages[2] && lookedAt(messages[2])[0], "cluster/new");
+  assert.equal(messages[2]?.get("cluster/c0"), undefined);
+});
+
+test("lists are made again when all clusters were looked at", () => {
   const clusters = Array.from({ length: CLUSTERS }, (_, index) => idleCluster(`c${index}`));
   const next = factsOf(clusters);
   next();
-  clusters.push(idleCluster("new"));
   clusters[0]?.figures.refusals.add({ side: "caller", code: "403", from: "10.0.0.1", reason: "not allowed" });
-  const messages = [next(), next(), next()];
-  assert.equal(messages[0] && lookedAt(messages[0]).at(-1), "cluster/new");
-  assert.deepEqual(
-    messages.map((facts) => (facts.get("refusals") as unknown[]).length),
-    [0, 0, 1],
-  );
+  const lengths = [next(), next(), next()].map((facts) => (facts.get("refusals") as unknown[] | undefined)?.length);
+  assert.deepEqual(lengths, [undefined, undefined, 1]);
 });
