@@ -299,7 +299,7 @@ export const CODE_LINES = {
   "server/konnectivity-agents": 1131,
   "server/listeners": 536,
   "server/metrics": 635,
-  "server/operators": 1231,
+  "server/operators": 1226,
   "server/options": 689,
   "server/peers": 2179,
   "server/replicas": 388,

@@ -182,7 +182,8 @@ test("a session lives as long as the server gets bytes, although a dozen uploads
   await using world = await startWorld({ targets: ["sink"] });
   const behind = { host: "127.0.0.1", port: callersPort(world) };
   await using line = await startSlowLine(behind, { bytesPerSecond: 80_000, queueBytes: 64 * 1024, rttMs: 20 });
-  const pingMs = 2_000; // silence of 5 s ends the session, and what is on the way takes 19 s
+  // Silence of 7.5 s ends the session. Windows of streams alone would be given back after 19 s.
+  const pingMs = 3_000;
   const upstream = upstreamOf(world, line.port, pingMs);
   const open = () => upstream.open(world.targets.sink.address, AbortSignal.timeout(20_000));
   const streams = await Promise.all(Array.from({ length: 12 }, open));

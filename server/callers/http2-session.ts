@@ -26,7 +26,7 @@ const MAX_STREAMS = 65_536;
 const NEW_STREAMS = 100;
 /**
  * Bytes that a caller may send on all streams together before Node has taken them. Node takes them at once, read or
- * not, and says so after each half: on a line of 20 kB/s a caller that only uploads hears from the server every 13 s.
+ * not, and says so after each half: on a line of 20 kB/s a caller that only uploads hears from the server every 14 s.
  */
 const SESSION_WINDOW = 512 * 1024;
 /** A session without streams ends after this time, ms. */

@@ -74,7 +74,7 @@ test("where a cluster may hold nothing more, its connection that holds most ends
   const held = (id: string) => tunnels.find(({ agent }) => agent.agentId === id)?.bufferedBytes ?? assert.fail();
   while (held("other") < CHUNK.length) await arrives(small);
   const memory = server.tunnels.clusters.get("default")?.memory ?? assert.fail();
-  // The bytes that wait in the sockets of the callers are held, too.
+  // More than half of all that is held, the sockets of the callers included: so it holds most.
   while (held("stock") < 0.6 * memory.held) await arrives(large);
   Object.defineProperty(memory, "pressure", { get: () => (held("stock") > 0 ? PRESSURE.full : PRESSURE.none) });
   await arrives(small);

@@ -38,8 +38,8 @@ class WrittenFacts {
     return changed.join(",");
   }
 
-  /** The source with those of the known facts that it does not have, which are gone. */
-  *all(source: FactSource): FactSource {
+  /** The facts of the source, and `undefined` for each known key that it no longer has. */
+  *withGone(source: FactSource): FactSource {
     const gone = new Set(this.#texts.keys());
     for (const entry of source) {
       gone.delete(entry[0]);
@@ -124,7 +124,7 @@ export class Feed {
     for (const name of looked) {
       const written = this.#ofClusters.get(name) ?? new WrittenFacts();
       this.#ofClusters.set(name, written);
-      changesOf.set(name, await written.update(written.all(this.#source.ofCluster(name))));
+      changesOf.set(name, await written.update(written.withGone(this.#source.ofCluster(name))));
     }
     const messages = new Map<string, Buffer>();
     for (const reader of this.#readers) {

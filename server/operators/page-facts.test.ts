@@ -20,7 +20,7 @@ function idleCluster(name: string) {
   return { cluster: { name }, tunnels, figures, expiring: () => [], problems: () => [`${name} is old`] };
 }
 
-function factsOf(clusters: readonly ReturnType<typeof idleCluster>[]): () => Map<string, unknown> {
+function factsOf(clusters: readonly ReturnType<typeof idleCluster>[]) {
   const get = (wanted: string) => clusters.find(({ cluster: { name } }) => name === wanted);
   const served = { clusters: { all: () => clusters as unknown as ClusterRuntime[], get }, store: {} };
   const view = { served, others: {}, ending: () => false, shownAddresses: () => ({}) };
@@ -33,7 +33,7 @@ function factsOf(clusters: readonly ReturnType<typeof idleCluster>[]): () => Map
   const history = { steps: 0, shown: () => ({}), phases: () => ({}), limitHitsOfLate: () => 0 };
   const source = { view, context, history, instance: "a", ownProblems: () => [] };
   const facts = new PageFacts(source as unknown as PageSource);
-  return () => new Map(facts.all());
+  return Object.assign(() => new Map(facts.all()), { stop: () => facts.stop() });
 }
 
 function lookedAt(facts: Map<string, unknown>): string[] {
@@ -57,15 +57,27 @@ test("the first message has all clusters, and each of the next ones looks at as 
 test("new clusters are the first that are looked at when all others were, and one that is gone is said to be", () => {
   const clusters = Array.from({ length: CLUSTERS }, (_, index) => idleCluster(`c${index}`));
   const next = factsOf(clusters);
-  for (const _ of ["the first message", "a part of the next turn"]) next();
+  next(); // the first message
+  next(); // a part of the next turn
   clusters.push(idleCluster("new"));
   clusters.shift();
   const messages = Array.from({ length: 6 }, next);
-  const withNew = messages.findIndex((facts) => facts.has("cluster/new"));
+  const withNew = messages.flatMap((facts, index) => (facts.has("cluster/new") ? [index] : []));
   const gone = messages.flatMap((facts, index) => (facts.has("cluster/c0") ? [index] : []));
-  assert.deepEqual([withNew, gone], [2, [2]]);
+  assert.deepEqual([withNew, gone], [[2, 5], [2]]);
   assert.equal(messages[2] && lookedAt(messages[2])[0], "cluster/new");
   assert.equal(messages[2]?.get("cluster/c0"), undefined);
+});
+
+test("after the last reader has gone in the middle of a turn, the first message has all clusters again", () => {
+  const clusters = Array.from({ length: CLUSTERS }, (_, index) => idleCluster(`c${index}`));
+  const next = factsOf(clusters);
+  next();
+  next(); // a part of the next turn
+  next.stop();
+  const first = next();
+  assert.equal(lookedAt(first).length, CLUSTERS);
+  assert.equal((first.get("problems") as string[]).length, CLUSTERS);
 });
 
 test("lists are made again when all clusters were looked at", () => {

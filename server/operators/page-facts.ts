@@ -66,8 +66,9 @@ export class PageFacts implements FeedSource {
     if (this.#due.length === 0) this.#due = this.#allNames();
     const isFirst = this.#listed.size === 0;
     for (const name of this.#due.splice(0, isFirst ? this.#due.length : CLUSTERS_EACH_TIME)) {
+      this.#listed.delete(name); // it is the last one in the order of the next turn
       const runtime = view.served.clusters?.get(name);
-      yield [`cluster/${name}`, runtime === undefined ? this.#forget(name) : this.#look(runtime)];
+      yield [`cluster/${name}`, runtime && this.#look(runtime)];
     }
     if (this.#due.length === 0) yield* Object.entries(this.#lists());
     if (this.#history.steps !== history.steps) this.#history = { steps: history.steps, shown: history.shown() };
@@ -78,15 +79,8 @@ export class PageFacts implements FeedSource {
 
   /** New clusters come first, and those that are not served any more are among the others. */
   #allNames(): string[] {
-    const names = new Set<string>();
-    for (const { cluster } of this.#source.view.served.clusters?.all() ?? []) {
-      if (!this.#listed.has(cluster.name)) names.add(cluster.name);
-    }
-    return [...names, ...this.#listed.keys()];
-  }
-
-  #forget(name: string): undefined {
-    this.#listed.delete(name);
+    const served = Array.from(this.#source.view.served.clusters?.all() ?? [], ({ cluster }) => cluster.name);
+    return [...served.filter((name) => !this.#listed.has(name)), ...this.#listed.keys()];
   }
 
   #look(runtime: ClusterRuntime): ClusterFact {

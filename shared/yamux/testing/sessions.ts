@@ -68,9 +68,9 @@ export async function readAll(stream: Stream): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** Two turns of the event loop: the second brings nothing to send, so what the first did has been sent. */
+/** One turn of the event loop, at whose end small frames are sent. */
 export async function turn(): Promise<void> {
-  for (let count = 0; count < 2; count++) await new Promise((resolve) => setImmediate(resolve));
+  await new Promise((resolve) => setImmediate(resolve));
 }
 
 /** A frame as it is on the wire, parsed without the code under test. */
