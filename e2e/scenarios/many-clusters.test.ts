@@ -11,7 +11,7 @@ import { Random, seedOfRun } from "../harness/random.ts";
 
 const CLUSTERS = atFull(100, 20);
 const AGENTS = 2;
-const CONNECTS = atFull(5_000, 400, 2_000);
+const CONNECTS = atFull(5_000, 400, 1_000);
 
 test(`${CLUSTERS} clusters with one target address: each of ${CONNECTS} random CONNECTs is answered by its own cluster`, async (t) => {
   const names = numbered("blue", CLUSTERS);

@@ -13,7 +13,7 @@ import { startWorld, type World } from "../harness/world.ts";
 // may believe something else about the token; the agent has to get back with one that the server takes.
 
 /** Positions each way; those of silence take their time, because it has to be noticed first. */
-const POSITIONS = { rst: atFull(60, 30), fin: atFull(60, 30), silence: atFull(15, 6) } as const;
+const POSITIONS = { rst: atFull(60, 30, 30), fin: atFull(60, 30, 30), silence: atFull(15, 6, 8) } as const;
 /** A silence is noticed after 2.5 keepalives, or when an attempt is given up. */
 const HASTY = {
   server: { keepaliveMs: 200, handshakeTimeoutMs: 1_000, helloTimeoutMs: 1_000 },
