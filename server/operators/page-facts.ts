@@ -6,7 +6,7 @@ import type { Expiring } from "../../shared/tls/expiry.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { RefusedPeerCount } from "../metrics/cluster-figures.ts";
 import type { ServerContext } from "../tunnels/context.ts";
-import type { CertificateFact, ClusterFact, ClusterState, LoadFact, RefusalFact } from "./facts.ts";
+import type { CertificateFact, ClusterFact, ClusterState, Facts, LoadFact, RefusalFact } from "./facts.ts";
 import type { FeedSource } from "./feed.ts";
 import { OtherPages, type Summary } from "./other-pages.ts";
 import type { ServerView } from "./server-view.ts";
@@ -160,7 +160,7 @@ export class PageFacts implements FeedSource {
   }
 
   /** With those that are of no cluster: of flags, of links to other servers, of peers that have reached no cluster. */
-  #lists() {
+  #lists(): Pick<Facts, "problems" | "certificates" | "refusals"> {
     const { view, context, ownProblems } = this.#source;
     const { served, others } = view;
     const listed = [...this.#listed.values()];
