@@ -330,5 +330,5 @@ export const CODE_LINES = {
   "shared/tracing": 166,
   "shared/wire": 435,
   "shared/yamux": 1372,
-  sidecars: 1568,
+  sidecars: 1569,
 };

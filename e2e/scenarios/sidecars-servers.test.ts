@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { copyFileSync, readFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import { type AddressInfo, connect, createServer as createTcpServer } from "node:net";
@@ -12,6 +13,7 @@ import { startRelay } from "../harness/faults.ts";
 import { serverFiles } from "../harness/pki-files.ts";
 import { callerFiles, startHttp, startSocks5 } from "../harness/sidecar.ts";
 import { startSlowLine } from "../harness/slow-line.ts";
+import { tcpTarget } from "../harness/targets/tcp.ts";
 import { TempDir } from "../harness/temp.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
@@ -96,7 +98,7 @@ test("a certificate that has changed is used for new connections", async () => {
 });
 
 /** A server that speaks CONNECT in HTTP/1.1 alone, over mutual TLS, and answers as its target would. */
-async function oldServer(t: TestContext, world: HttpWorld, tls: TlsOptions): Promise<string> {
+async function oldServer(t: TestContext, world: Pick<World, "dir">, tls: TlsOptions): Promise<string> {
   const { serverCert, serverKey, serverCaCert } = serverFiles(world.dir.path);
   const [cert, key, ca] = [serverCert, serverKey, serverCaCert].map((path) => readFileSync(path));
   const http: Server = createServer();
@@ -106,7 +108,7 @@ async function oldServer(t: TestContext, world: HttpWorld, tls: TlsOptions): Pro
       return;
     }
     const [host, port] = (asked.url ?? "").split(":");
-    const target = connect({ host: host ?? "", port: Number(port) });
+    const target = connect({ host: host ?? "", port: Number(port), allowHalfOpen: true });
     socket.on("error", () => {});
     target.on("error", () => {});
     socket.write("HTTP/1.1 200 Connection established\r\n\r\n");
@@ -114,7 +116,7 @@ async function oldServer(t: TestContext, world: HttpWorld, tls: TlsOptions): Pro
   });
   http.on("clientError", (_error, socket) => socket.end("HTTP/1.1 400 Bad Request\r\n\r\n"));
   const options = { cert: cert as Buffer, key: key as Buffer, ca: ca as Buffer };
-  const server = createTlsServer({ ...options, requestCert: true, rejectUnauthorized: true, ...tls }, (socket) => {
+  const server = createTlsServer({ ...options, requestCert: true, allowHalfOpen: true, ...tls }, (socket) => {
     http.emit("connection", socket);
   });
   server.on("tlsClientError", () => {});
@@ -140,6 +142,28 @@ for (const [what, tls] of Object.entries(VARIETIES)) {
     await using http = await startHttp(world, { server });
     const head = await curl("-i", "-x", `http://${http.address}`, "http://127.0.0.1:1/");
     assert.match(head, /^HTTP\/1\.1 502 nobody listens there/);
+  });
+}
+
+for (const way of ["over HTTP/2", "over HTTP/1.1", "directly"] as const) {
+  test(`${way}: a target that ends its side first still gets what its client sends`, async (t) => {
+    let got = "";
+    await using target = await tcpTarget((socket) => {
+      socket.end("bye");
+      socket.on("data", (chunk) => (got += chunk));
+    });
+    await using world = await startWorld({ agents: way === "over HTTP/2" ? 1 : 0, server: { agentWaitMs: 20 } });
+    const server = { server: [await oldServer(t, world, { ALPNProtocols: ["http/1.1"] })] };
+    const more = { "over HTTP/2": {}, "over HTTP/1.1": server, directly: { directFallback: true } };
+    await using proxy = await startHttp(world, more[way]);
+    const socket = connect({ host: "127.0.0.1", port: proxy.port, allowHalfOpen: true });
+    socket.write(`CONNECT ${target.address} HTTP/1.1\r\nHost: a\r\n\r\n`);
+    let answer = "";
+    socket.on("data", (chunk) => (answer += chunk));
+    await once(socket, "end");
+    assert.match(answer, /^HTTP\/1\.1 200 .*\r\n\r\nbye$/);
+    socket.end("and thanks");
+    await until(() => got === "and thanks");
   });
 }
 
