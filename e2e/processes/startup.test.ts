@@ -5,7 +5,7 @@ import { createSite, type Site } from "../harness/binaries.ts";
 import { connectThrough, established } from "../harness/caller.ts";
 import { ON_CI } from "../harness/counts.ts";
 import { agentFiles, flags, serverFiles } from "../harness/pki-files.ts";
-import { type ManagedProcess, startCulvert } from "../harness/processes.ts";
+import { type ManagedProcess, ON_BUN, startCulvert } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";
@@ -119,6 +119,14 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
     await using agent = await site.startAgent({}, { env });
     await using _connection = await established(connectThrough(site.listener("uds"), echo.address));
     assert.deepEqual([warnings(server), warnings(agent)], [[], []]);
+  });
+
+  test("a scrape has the heap's spaces where asking for them is cheap, which it is not on Bun", async () => {
+    using site = await createSite();
+    await using _server = await site.startServer();
+    const metrics = await (await fetch(`http://127.0.0.1:${site.healthPort}/metrics`)).text();
+    assert.match(metrics, /^nodejs_heap_size_used_bytes \d/m);
+    assert.equal(/^nodejs_heap_space_/m.test(metrics), !ON_BUN);
   });
 
   test("a variable that is not known is one warning with the nearest name", async () => {

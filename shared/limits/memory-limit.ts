@@ -1,7 +1,6 @@
 import { readFileSync } from "node:fs";
 import { totalmem } from "node:os";
 import { join } from "node:path";
-import { getHeapStatistics } from "node:v8";
 import { collectGarbage } from "../node/engine.ts";
 
 const MIB = 1024 * 1024;
@@ -202,6 +201,6 @@ function bytesAbove(share: number, { used, limit }: GroupMemory): number {
 }
 
 function heapBytes(): number {
-  const { used_heap_size: heap, external_memory: buffers } = getHeapStatistics();
-  return heap + buffers;
+  const { heapUsed, external } = process.memoryUsage();
+  return heapUsed + external;
 }

@@ -1,4 +1,3 @@
-import { getHeapStatistics } from "node:v8";
 import { collectGarbage, loadMeter } from "../node/engine.ts";
 
 /** Interval of checks whether the process is quiet, ms. */
@@ -51,8 +50,8 @@ function thisProcess(): QuietProcess {
   return {
     load: loadMeter(),
     heap: () => {
-      const { total_heap_size: heap, external_memory: buffers } = getHeapStatistics();
-      return heap + buffers;
+      const { heapTotal, external } = process.memoryUsage();
+      return heapTotal + external;
     },
     collect: collectGarbage,
   };

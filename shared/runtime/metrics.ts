@@ -1,5 +1,6 @@
 import { collectDefaultMetrics, type Metric, type MetricValueWithName, Registry } from "prom-client";
 import { buildInfo } from "../basics/program.ts";
+import { isBun } from "../node/engine.ts";
 import type { OutcomeCode } from "../outcomes.ts";
 
 /** Buckets of dial times, seconds. */
@@ -12,6 +13,9 @@ const MAX_SERIES = 50_000;
 
 /** Labels whose values are names of tenants. */
 const TENANT_LABELS: readonly string[] = ["cluster", "route"];
+
+/** Bun walks its whole heap for each of these, for which everything waits. */
+const WALKS_OF_THE_HEAP = ["total", "used", "available"].map((what) => `nodejs_heap_space_size_${what}_bytes`);
 
 /** A plain number that is read only when metrics are scraped, so that counting costs one addition. */
 export class NumberMetric {
@@ -174,6 +178,7 @@ export class Instruments {
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     if (options.processMetrics ?? true) {
       collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: 20 });
+      if (isBun) for (const name of WALKS_OF_THE_HEAP) this.registry.removeSingleMetric(name);
       // The types of getMetricsAsArray() are narrower than what it returns.
       for (const metric of this.registry.getMetricsAsArray())
         this.withoutNames.registerMetric(metric as unknown as Metric);
