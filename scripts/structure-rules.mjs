@@ -320,7 +320,7 @@ export const CODE_LINES = {
   "shared/limits": 755,
   "shared/link": 2779,
   "shared/listen": 1500,
-  "shared/names": 446,
+  "shared/names": 451,
   "shared/net": 154,
   "shared/node": 222,
   "shared/pki": 130,

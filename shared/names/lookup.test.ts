@@ -224,12 +224,15 @@ test("a look-up without a file descriptor left says so", async (t) => {
   assert.equal(await find("a.test."), "ENOTFOUND");
   const script = `
     import { openSync } from "node:fs";
-    const { NAMES } = await import(process.argv[1]);
-    await NAMES.find("a.invalid.").catch(() => {});
+    const { NAMES, Names } = await import(process.argv[1]);
+    const getaddrinfo = () => Promise.reject(Object.assign(new Error("of a module"), { code: "EINVAL" }));
+    const bySystem = new Names({ getaddrinfo, platform: "darwin" });
+    const codeOf = (names) => names.find("a.invalid.").then(String, ({ code }) => code);
+    const before = [await codeOf(NAMES), await codeOf(bySystem)];
     try { for (;;) openSync("/dev/null"); } catch {}
-    process.stderr.write(await NAMES.find("a.invalid.").then(String, ({ code }) => code));`;
+    process.stderr.write([...before, await codeOf(NAMES), await codeOf(bySystem)].join(" "));`;
   const module = source("lookup.ts", import.meta.url).href;
   const args = [...RUN_SOURCES, "--input-type=module", "-e", script, module];
   const { stderr } = spawnSync("sh", ["-c", 'ulimit -n 200 && exec "$0" "$@"', process.execPath, ...args]);
-  assert.match(String(stderr), /EMFILE$/);
+  assert.match(String(stderr), /^\S+ EINVAL EMFILE EMFILE$/);
 });

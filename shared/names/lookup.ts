@@ -41,7 +41,12 @@ export class Names {
   constructor(options: NamesOptions = {}) {
     this.#files = new NameFiles(options.paths ?? SYSTEM_FILES);
     this.#servers = new NameServers(options.port);
-    this.#getaddrinfo = options.getaddrinfo ?? ((host) => system.lookup(host, { all: true }));
+    const { getaddrinfo = (host: string) => system.lookup(host, { all: true }) } = options;
+    this.#getaddrinfo = (host) =>
+      getaddrinfo(host).catch((error) => {
+        requireDescriptor(); // without one a module of nsswitch.conf, such as mdns, fails with EINVAL
+        throw error;
+      });
     this.#platform = options.platform ?? process.platform;
     this.#maxRunning = options.maxRunning ?? Number.POSITIVE_INFINITY;
   }
