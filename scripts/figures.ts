@@ -7,7 +7,7 @@ export interface Figures {
   readonly quotes: Readonly<Record<string, Quote>>;
 }
 
-/** A figure out of rows of the comparison: its least and greatest value over all runs, or those of one Node.js. */
+/** A figure out of rows of the comparison: its least and greatest value on Node.js, or on one major version of it. */
 interface Quote {
   readonly from: readonly string[];
   /** `times`: culvert's figure divided by Konnectivity's. */
@@ -44,7 +44,7 @@ export function withFigures(page: string, texts: ReadonlyMap<string, string>, ru
 }
 
 function quoteText({ from, of, node, digits }: Quote, runs: readonly Comparison[]): string {
-  const chosen = runs.filter((run) => node === undefined || majorOf(run) === node);
+  const chosen = runs.filter((run) => (node === undefined ? majorOf(run) > 0 : majorOf(run) === node));
   const values = chosen.flatMap((run) => from.map((label) => figureIn(run, label, of)));
   if (values.length === 0) throw new Error(`no run of the comparison has Node.js ${node}`);
   const [least, most] = [Math.min(...values), Math.max(...values)].map((value) => value.toFixed(digits));

@@ -36,10 +36,12 @@ test("the page says when, on what machine and of what programs its figures are",
   }
 });
 
-test("a run takes the place of the earlier one with the same Node.js, and the newest Node.js comes first", () => {
-  const old = { ...RUN, node: "v20.1.0" };
-  const again = { ...RUN, node: "v20.2.0" };
-  assert.deepEqual([old, RUN, again].reduce(withComparison, [] as Comparison[]), [RUN, again]);
+test("a run takes the place of the earlier one with the same runtime: the newest Node.js comes first, Bun last", () => {
+  const on = (runtime: string): Comparison => ({ ...RUN, runtime });
+  const runs = ["bun 1.4.5", "v20.1.0", "v24.1.0", "v20.2.0", "bun 1.4.6"].map(on);
+  const kept = runs.reduce(withComparison, [] as Comparison[]);
+  assert.deepEqual(kept, ["v24.1.0", "v20.2.0", "bun 1.4.6"].map(on));
+  assert.match(section(on("bun 1.4.6")), /^### Bun\n[\s\S]*Node\.js v24\.1\.0 [\s\S]*and changes, on bun 1\.4\.6;/);
 });
 
 test("docs/figures.json is written as the bench writes it, a line for each row", () => {

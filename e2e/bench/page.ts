@@ -28,7 +28,7 @@ const COLUMNS: readonly (readonly [heading: string, ...from: ContenderName[]])[]
   ["Node alone", "bare", "corked"],
 ];
 
-/** Puts this run into docs/figures.json, in place of the earlier one with the same major version of Node.js. */
+/** Puts this run into docs/figures.json, in place of the earlier one with the same runtime of culvert. */
 export function keepComparison(rows: readonly Row[], settings: Settings, about: Circumstances): void {
   const file = JSON.parse(readFileSync(FIGURES_FILE, "utf8")) as { comparison: readonly Comparison[] };
   const { rounds, seconds } = settings;
@@ -40,14 +40,15 @@ export function keepComparison(rows: readonly Row[], settings: Settings, about: 
   writeFileSync(FIGURES_FILE, figuresText({ ...file, comparison: withComparison(file.comparison, run) }));
 }
 
-/** The runs with this one; the newest Node.js comes first. */
+/** The runs with this one; the newest Node.js comes first, and Bun last. */
 export function withComparison(runs: readonly Comparison[], added: Comparison): Comparison[] {
   const others = runs.filter((run) => majorOf(run) !== majorOf(added));
   return [added, ...others].sort((a, b) => majorOf(b) - majorOf(a));
 }
 
-export function majorOf({ node }: Pick<Circumstances, "node">): number {
-  return Number(/^v(\d+)/.exec(node)?.[1]);
+/** The major version of the Node.js on which culvert ran; 0 for Bun. */
+export function majorOf({ runtime }: Pick<Circumstances, "runtime">): number {
+  return Number(/^v(\d+)/.exec(runtime)?.[1] ?? 0);
 }
 
 /** The file as JSON in which each row of a table has one line. */
@@ -84,7 +85,7 @@ export function section(run: Comparison): string {
   const head = ["", "unit", ...COLUMNS.map(([heading]) => heading), "culvert ÷ Konnectivity"];
   const rule = head.map((_, column) => (column < 2 ? "---" : "--:"));
   return [
-    `### Node.js ${majorOf(run)}`,
+    `### ${majorOf(run) === 0 ? "Bun" : `Node.js ${majorOf(run)}`}`,
     "",
     sentence(run),
     "",
@@ -102,7 +103,7 @@ function ratio({ culvert, konnectivity }: Row["figures"]): string {
 }
 
 function sentence({ settings: { rounds, seconds }, ...about }: Comparison): string {
-  const { cores, cpu, memoryGiB, kernel, node, openssl, load, commit, modified, peers } = about;
+  const { cores, cpu, memoryGiB, kernel, node, openssl, load, commit, modified, peers, runtime } = about;
   const programs = peers
     .filter(({ name }) => name !== "quietKonnectivity")
     .map(({ name, version }) => `${HEADINGS[name]}: ${version}`);
@@ -113,7 +114,7 @@ function sentence({ settings: { rounds, seconds }, ...about }: Comparison): stri
     `Node.js ${node} with OpenSSL ${openssl}`,
     `load average before the run ${load.toFixed(1)}`,
     rounds === 1 ? `one round of ${seconds} s` : `medians of ${rounds} rounds of ${seconds} s`,
-    `culvert: ${commit}${modified ? " and changes" : ""}`,
+    `culvert: ${commit}${modified ? " and changes" : ""}${runtime === node ? "" : `, on ${runtime}`}`,
     ...programs,
   ];
   return `${facts.join(";\n")}.`;
