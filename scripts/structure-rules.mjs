@@ -322,7 +322,7 @@ export const CODE_LINES = {
   "shared/listen": 1500,
   "shared/names": 451,
   "shared/net": 154,
-  "shared/node": 222,
+  "shared/node": 223,
   "shared/pki": 130,
   "shared/relay": 417,
   "shared/runtime": 844,

@@ -124,7 +124,7 @@ test("a dial that nobody answers ends at --dial-timeout, and one that is refused
 });
 
 for (const via of ["uds", "tls"] as const) {
-  test(`CONNECTs over HTTP/2 share a connection, each with its own half-close: ${via}`, async (t) => {
+  test(`CONNECTs over HTTP/2 share a connection, are no flood, and each has its own half-close: ${via}`, async (t) => {
     await using target = await transferTarget();
     const session =
       via === "uds"
@@ -140,7 +140,8 @@ for (const via of ["uds", "tls"] as const) {
           else reject(new Error(`status ${status}`));
         });
       });
-      const transfer = { seed, closing: "caller ends before the target begins", bytesUp: KIB, bytesDown: KIB } as const;
+      const closing = "caller ends before the target begins";
+      const transfer = { seed, closing, bytesUp: 8 * MIB, bytesDown: KIB } as const;
       await carried(stream as unknown as Socket, transfer, target);
     });
     await Promise.all(tunnels);

@@ -17,6 +17,8 @@ export function serverSession(socket: Socket, raw: Socket, options: ServerOption
   raw.allowHalfOpen = false;
   socket.allowHalfOpen = false;
   const unread = isBun ? takeUnread(socket) : [];
+  // Its session takes the bytes from below the stream, which counts none of them: `TlsOverhead` would find a flood.
+  if (isBun) Object.defineProperty(socket, "bytesRead", { get: () => raw.bytesRead });
   const session = performServerHandshake(socket, options);
   deferDestroy(session, socket);
   // The session has its listeners by then, and nothing has been read from the connection.
