@@ -46,7 +46,7 @@ const LATE = new Refusal(504, "connection_timeout", "no connection was opened in
 /** Carries bytes between a client and its target until both directions have ended. */
 export async function relay(client: Duplex, stream: Duplex, target: Target, context: SidecarContext): Promise<void> {
   const startedAt = performance.now();
-  stream.allowHalfOpen = true; // a target that has ended its side still reads
+  stream.allowHalfOpen = true; // a target that has ended its side may still read
   const { error, ...totals } = await splice(client, stream, {
     stallTimeoutMs: context.options.stallTimeoutMs,
     corkCaller: true,

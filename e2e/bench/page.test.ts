@@ -36,7 +36,7 @@ test("the page says when, on what machine and of what programs its figures are",
   }
 });
 
-test("a run takes the place of the earlier one with the same runtime: the newest Node.js comes first, Bun last", () => {
+test("a run takes the place of the one with the same major version, or on Bun: the newest Node.js comes first, Bun last", () => {
   const on = (runtime: string): Comparison => ({ ...RUN, runtime });
   const runs = ["bun 1.4.5", "v20.1.0", "v24.1.0", "v20.2.0", "bun 1.4.6"].map(on);
   const kept = runs.reduce(withComparison, [] as Comparison[]);

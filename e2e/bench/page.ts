@@ -28,7 +28,7 @@ const COLUMNS: readonly (readonly [heading: string, ...from: ContenderName[]])[]
   ["Node alone", "bare", "corked"],
 ];
 
-/** Puts this run into docs/figures.json, in place of the earlier one with the same runtime of culvert. */
+/** Puts this run into docs/figures.json, for the earlier one with the same major version of Node.js, or on Bun. */
 export function keepComparison(rows: readonly Row[], settings: Settings, about: Circumstances): void {
   const file = JSON.parse(readFileSync(FIGURES_FILE, "utf8")) as { comparison: readonly Comparison[] };
   const { rounds, seconds } = settings;

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { totalmem } from "node:os";
 import { join } from "node:path";
-import { collectGarbage } from "../node/engine.ts";
+import { collectGarbage, heapBytes } from "../node/engine.ts";
 
 const MIB = 1024 * 1024;
 /** Memory of an idle process (Node 20, measured: 85 MB; with 141 MB held by 80 stopped readers 244 MB). */
@@ -180,11 +180,11 @@ export class MemoryWatch {
   /** V8 leaves some 64 MiB of unused buffers. Returns false if there are too few, or the last collection was recent. */
   #collect(): boolean {
     const begun = performance.now();
-    const heap = heapBytes();
+    const heap = heapBytes("used");
     this.#heapAfter = Math.min(this.#heapAfter, heap);
     if (begun < this.#nextAllowedAt || heap - this.#heapAfter <= WORTH_COLLECTING) return false;
     collectGarbage();
-    this.#heapAfter = heapBytes();
+    this.#heapAfter = heapBytes("used");
     const ended = performance.now();
     this.#nextAllowedAt = ended + PAUSE_TIMES * (ended - begun);
     return true;
@@ -198,9 +198,4 @@ export class MemoryWatch {
 /** Also 0 if the kernel does not tell. */
 function bytesAbove(share: number, { used, limit }: GroupMemory): number {
   return Math.max(0, used - share * limit || 0);
-}
-
-function heapBytes(): number {
-  const { heapUsed, external } = process.memoryUsage();
-  return heapUsed + external;
 }

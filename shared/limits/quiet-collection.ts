@@ -1,4 +1,4 @@
-import { collectGarbage, loadMeter } from "../node/engine.ts";
+import { collectGarbage, heapBytes, loadMeter } from "../node/engine.ts";
 
 /** Interval of checks whether the process is quiet, ms. */
 const CHECK_MS = 5_000;
@@ -49,10 +49,7 @@ export function collectWhenQuiet(process: QuietProcess = thisProcess()): () => v
 function thisProcess(): QuietProcess {
   return {
     load: loadMeter(),
-    heap: () => {
-      const { heapTotal, external } = process.memoryUsage();
-      return heapTotal + external;
-    },
+    heap: () => heapBytes("taken"),
     collect: collectGarbage,
   };
 }

@@ -44,7 +44,7 @@ export class Names {
     const { getaddrinfo = (host: string) => system.lookup(host, { all: true }) } = options;
     this.#getaddrinfo = (host) =>
       getaddrinfo(host).catch((error) => {
-        requireDescriptor(); // without one a module of nsswitch.conf, such as mdns, fails with EINVAL
+        requireDescriptor(); // when none is left, a module of nsswitch.conf such as mdns fails with EINVAL
         throw error;
       });
     this.#platform = options.platform ?? process.platform;

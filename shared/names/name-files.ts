@@ -60,7 +60,11 @@ export class NameFiles {
 
 /** c-ares does not say why it has no socket. Throws when file descriptors run out. */
 export function requireDescriptor(): void {
-  closeSync(openSync("/dev/null", "r"));
+  try {
+    closeSync(openSync("/dev/null", "r"));
+  } catch (error) {
+    if (/^E[MN]FILE$/.test((error as NodeJS.ErrnoException).code ?? "")) throw error;
+  }
 }
 
 class CachedFile<T> {

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { test } from "node:test";
-import { collectGarbage, RELAY_FLAGS } from "./engine.ts";
+import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
+import { collectGarbage, heapBytes, RELAY_FLAGS } from "./engine.ts";
 
 /** Node.js ends with an error for a flag that V8 does not know; where a running process sets it, nobody hears of it. */
 for (const flag of [...RELAY_FLAGS, "--expose-gc", "--no-expose-gc"]) {
@@ -21,4 +22,16 @@ test("garbage is collected when it is asked for, and nobody else can ask", async
   collectGarbage();
   await freed;
   assert.equal("gc" in globalThis, false);
+});
+
+test("the heap has a size, also where no file descriptor is left", () => {
+  assert.ok(heapBytes("taken") >= heapBytes("used"));
+  const script = `
+    import { openSync } from "node:fs";
+    const { heapBytes } = await import(process.argv[1]);
+    try { for (;;) openSync("/dev/null"); } catch {}
+    process.stderr.write(String(heapBytes("used") > 0));`;
+  const args = [...RUN_SOURCES, "--input-type=module", "-e", script, source("engine.ts", import.meta.url).href];
+  const { stderr } = spawnSync("sh", ["-c", 'ulimit -n 200 && exec "$0" "$@"', process.execPath, ...args]);
+  assert.equal(String(stderr), "true");
 });

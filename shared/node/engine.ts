@@ -1,5 +1,5 @@
 import { performance } from "node:perf_hooks";
-import { setFlagsFromString } from "node:v8";
+import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
 // Differences between the engines: V8 of Node.js, whose flags come without a promise, and JavaScriptCore of Bun.
@@ -32,6 +32,26 @@ export function collectGarbage(): void {
     setFlagsFromString("--no-expose-gc");
   }
   collect();
+}
+
+/** Bytes of the heap, either in use or taken from the system, and of the buffers outside it. */
+export function heapBytes(which: "used" | "taken"): number {
+  if (isBun) return heapBytesOfBun();
+  const { used_heap_size: used, total_heap_size: taken, external_memory: buffers } = getHeapStatistics();
+  return { used, taken }[which] + buffers;
+}
+
+let heapBytesBefore = 0;
+
+/** Bun walks its whole heap for the statistics, and everything waits. */
+function heapBytesOfBun(): number {
+  try {
+    const { heapTotal, external } = process.memoryUsage();
+    heapBytesBefore = heapTotal + external;
+  } catch {
+    // It reads a file as well, and there is no descriptor left.
+  }
+  return heapBytesBefore;
 }
 
 /** Returns a function that tells the share of the time since its last call in which this process has worked. */

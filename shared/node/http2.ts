@@ -17,8 +17,8 @@ export function serverSession(socket: Socket, raw: Socket, options: ServerOption
   raw.allowHalfOpen = false;
   socket.allowHalfOpen = false;
   const unread = isBun ? takeUnread(socket) : [];
-  // Its session takes the bytes from below the stream, which counts none of them: `TlsOverhead` would find a flood.
-  if (isBun) Object.defineProperty(socket, "bytesRead", { get: () => raw.bytesRead });
+  // A session of Bun reads below the TLS stream, whose counter stands still: `TlsOverhead` would take that for a flood.
+  if (isBun && socket !== raw) Object.defineProperty(socket, "bytesRead", { get: () => raw.bytesRead, set: () => {} });
   const session = performServerHandshake(socket, options);
   deferDestroy(session, socket);
   // The session has its listeners by then, and nothing has been read from the connection.

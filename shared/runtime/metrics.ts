@@ -14,7 +14,7 @@ const MAX_SERIES = 50_000;
 /** Labels whose values are names of tenants. */
 const TENANT_LABELS: readonly string[] = ["cluster", "route"];
 
-/** Bun walks its whole heap for each of these, for which everything waits. */
+/** A scrape of these makes Bun walk its whole heap, and everything waits. */
 const WALKS_OF_THE_HEAP = ["total", "used", "available"].map((what) => `nodejs_heap_space_size_${what}_bytes`);
 
 /** A plain number that is read only when metrics are scraped, so that counting costs one addition. */
