@@ -329,6 +329,6 @@ export const CODE_LINES = {
   "shared/tls": 1219,
   "shared/tracing": 166,
   "shared/wire": 435,
-  "shared/yamux": 1372,
+  "shared/yamux": 1400,
   sidecars: 1569,
 };

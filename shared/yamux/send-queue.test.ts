@@ -133,6 +133,46 @@ test("small writes of one turn leave in one batch", async () => {
   assert.equal(transport.writes.length, 1);
 });
 
+test("small frames leave in one batch when a turn has brought nothing more, or half a millisecond after the first", async () => {
+  let now = 0;
+  const { session, transport } = await handHeld("client", { now: () => now });
+  const streams = Array.from({ length: 12 }, () => session.open());
+  await turn();
+  transport.frames();
+  /** Frames that have left after each turn, in which one stream writes. */
+  const left: number[] = [];
+  const turns = async (...writers: (Stream | undefined)[]): Promise<void> => {
+    for (const writer of writers) {
+      writer?.write("x");
+      await new Promise((resolve) => setImmediate(resolve));
+      left.push(transport.frames().length);
+    }
+  };
+  await turns(...streams.slice(0, 4), undefined);
+  assert.deepEqual(left.splice(0), [0, 0, 0, 0, 4], "one a turn, and then none");
+  await turns(...streams.slice(4, 6));
+  now += 0.6;
+  await turns(...streams.slice(6, 8), undefined, undefined);
+  assert.deepEqual(left.splice(0), [0, 0, 3, 0, 1, 0], "one a turn, and time passes");
+});
+
+test("on a loop whose turns are long only the first small frame waits for another turn", async () => {
+  let now = 0;
+  const { session, transport } = await handHeld("client", { now: () => now });
+  const streams = Array.from({ length: 12 }, () => session.open());
+  await turn();
+  transport.frames();
+  /** Frames that have left at the end of a turn that takes `turnMs`, and at whose end two streams write. */
+  const leftAfter = async (turnMs: number): Promise<number> => {
+    now += turnMs;
+    for (const stream of streams.splice(0, 2)) stream.write("x");
+    await new Promise((resolve) => setImmediate(resolve));
+    return transport.frames().length;
+  };
+  assert.deepEqual([await leftAfter(5), await leftAfter(5), await leftAfter(5), await leftAfter(5)], [0, 4, 2, 2]);
+  assert.deepEqual([await leftAfter(0.1), await leftAfter(0.1)], [0, 0], "they are short again");
+});
+
 test("a single writer sends its next write at once, and those behind it at the end of their turn", async () => {
   const { session, transport } = await handHeld("client");
   const [one, other] = [session.open(), session.open()] as const;

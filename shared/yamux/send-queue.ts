@@ -25,6 +25,11 @@ const FLUSH_AT_ONCE = 16 * 1024;
  * one turn.
  */
 const FLUSH_CONTROL_AT = 64 * 1024;
+/**
+ * Small frames are gathered for at most this time, ms, while each turn of the event loop brings more of them; not at
+ * all when the last turn took as long (docs/decisions/0016).
+ */
+const GATHER_MS = 0.5;
 /** With less room on the path, a stream's turn is half a frame while others wait for theirs (docs/decisions/0017). */
 const AMPLE_ROOM = 512 * 1024;
 /** A shorter frame is not worth its header, even if the path has less room (RFC 1122 §4.2.3.4: silly window). */
@@ -56,6 +61,12 @@ export class SendQueue {
   #flushing = false;
   /** Small frames are being gathered; the end of this turn of the event loop sends them. */
   #gathering = false;
+  /** Control frames and streams that were waiting at the end of the previous turn. */
+  #gathered = 0;
+  #gatheringSince = 0;
+  /** The last turn that was measured was a long one, so nothing waits for another. */
+  #isLoopBusy = false;
+  #turnBegan = 0;
   /** In the last turn with data only one stream had some, so its next write is sent at once. */
   #singleWriter = false;
   /** A stream's data has been sent before the end of this turn. */
@@ -190,15 +201,43 @@ export class SendQueue {
   #gather(): void {
     if (this.#gathering || this.#flushing) return;
     this.#gathering = true;
+    this.#gatheringSince = this.#options.now();
     setImmediate(this.#onTurnEnd);
   }
 
   readonly #onTurnEnd = (): void => {
+    if (this.#isMoreExpected()) {
+      this.#measureTurn(this.#onNextTurnEnd);
+      return;
+    }
     this.#gathering = false;
+    this.#gathered = 0;
     const writers = this.#ready.size + (this.#sentAtOnce ? 1 : 0);
     if (writers > 0) this.#singleWriter = writers === 1 && this.#control.length === 0;
     this.#sentAtOnce = false;
     this.flush();
+    if (this.#isLoopBusy) this.#measureTurn(this.#onTurnMeasured);
+  };
+
+  /** This turn has brought something, so the next may as well. */
+  #isMoreExpected(): boolean {
+    const before = this.#gathered;
+    this.#gathered = this.#ready.size + this.controlFrames;
+    return this.#gathered > before && !this.#isLoopBusy && this.#options.now() - this.#gatheringSince < GATHER_MS;
+  }
+
+  #measureTurn(then: () => void): void {
+    this.#turnBegan = this.#options.now();
+    setImmediate(then);
+  }
+
+  readonly #onTurnMeasured = (): void => {
+    this.#isLoopBusy = this.#options.now() - this.#turnBegan >= GATHER_MS;
+  };
+
+  readonly #onNextTurnEnd = (): void => {
+    this.#onTurnMeasured();
+    this.#onTurnEnd();
   };
 }
 

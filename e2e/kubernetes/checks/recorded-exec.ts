@@ -61,10 +61,10 @@ async function record({ world, kubectl }: Stage): Promise<Recording> {
     const suspended = async () => (await culvert.resuming()) === 1;
     await waitFor(suspended, { deadlineMs: NOTICED_MS, everyMs: 20, what: "a suspended link" });
     await sleep(AWAY_MS);
+    expect(arrived() === inCut, "no line during the cut", `${arrived() - inCut} lines`); // while it lasts
   } finally {
     await network.close();
   }
-  expect(arrived() === inCut, "no line during the cut", `${arrived() - inCut} lines`);
   note("back", "the network is back");
   await work;
   note("output", "");

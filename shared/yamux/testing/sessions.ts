@@ -68,9 +68,9 @@ export async function readAll(stream: Stream): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** One turn of the event loop, at whose end small frames are sent. */
+/** Two turns of the event loop: the second brings nothing to send, so the frames of the first have been sent. */
 export async function turn(): Promise<void> {
-  await new Promise((resolve) => setImmediate(resolve));
+  for (let count = 0; count < 2; count++) await new Promise((resolve) => setImmediate(resolve));
 }
 
 /** A frame as it is on the wire, parsed without the code under test. */
