@@ -4,7 +4,7 @@ import { SharedInterval } from "../../shared/basics/timers.ts";
 import { isGrpc } from "../../shared/konnectivity/grpc-call.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { FLOOD, serverSession, violationOf } from "../../shared/node/http2.ts";
+import { FLOOD, onPipelinedPing, serverSession, violationOf } from "../../shared/node/http2.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { authenticateCaller, authenticateWithoutToken, type Caller, type CallerHost } from "./authenticate.ts";
@@ -40,10 +40,7 @@ const SESSION_MEMORY = 1_024;
  */
 const STREAM_RESETS = 10_000;
 
-/**
- * Frames that carry nothing: PING and SETTINGS. grpc-go measures its line with up to 86 pings in 100 ms as long as it
- * downloads.
- */
+/** Frames that carry nothing: SETTINGS, and PINGs that wait for no answer. */
 const EMPTY_FRAMES = { perSecond: 2_000, burst: 4_000 } as const;
 /** A CONNECT that its caller resets at once, before it has the answer, costs as much as this many of them. */
 const RESET_CONNECT = 20;
@@ -98,7 +95,7 @@ export class CallerSession {
     this.#session = session;
     session.setLocalWindowSize(SESSION_WINDOW);
     session.on("stream", (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => this.#onStream(stream, headers));
-    session.on("ping", () => this.#chargeEmpty(1));
+    onPipelinedPing(session, () => this.#chargeEmpty(1));
     session.on("remoteSettings", () => this.#chargeEmpty(1));
     session.on("localSettings", () => this.#allowMore());
     session.on("error", (error: NodeJS.ErrnoException) => {

@@ -62,6 +62,14 @@ for (const [what, piece] of [
   });
 }
 
+test("pings that wait for each answer, as grpc-go's while it receives, are no flood, however quick they are", async () => {
+  await using server = await start();
+  const agent = await (await StockAgent.connect(server)).welcomed();
+  for (let sent = 0; sent < 10_000; sent++) await new Promise((answered) => agent.session.ping(answered));
+  assert.equal(agent.isClosed, false);
+  agent.leave();
+});
+
 test("a peer that makes no call is ended after --handshake-timeout", async () => {
   await using server = await start({ handshakeTimeoutMs: 300 });
   const session = sessionOn(await peerOf(server));

@@ -2,7 +2,7 @@ import { constants, type ServerHttp2Session } from "node:http2";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { PeerViolation } from "../../shared/link/link-events.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { FLOOD, serverSession, violationOf } from "../../shared/node/http2.ts";
+import { FLOOD, onPipelinedPing, serverSession, violationOf } from "../../shared/node/http2.ts";
 import type { AgentsContext } from "../agents/context.ts";
 
 /** An agent makes one call; grpc-go opens no second one before it knows how many it may. */
@@ -12,7 +12,7 @@ const MAX_HEADERS = 64;
 const MAX_SETTINGS = 32;
 /** Bytes that an agent may send before it is authenticated (RFC 9113 §6.9.2). */
 const FIRST_WINDOW = 65_535;
-/** grpc-go measures the bandwidth by a ping in each round trip while it receives, nearly 1,000 a second at home. */
+/** Frames that carry nothing: SETTINGS, PINGs that wait for no answer, and refused calls. */
 const EMPTY_FRAMES = { burst: 5_000, perSecond: 2_000 };
 
 /** The HTTP/2 session of an agent, whose preface is unread in the socket. It ends with the socket. */
@@ -36,7 +36,8 @@ export function openSession(
     const flood = new PeerViolation("it sends too many frames that carry nothing (PING, SETTINGS)");
     session.destroy(Object.assign(flood, { code: FLOOD }), constants.NGHTTP2_ENHANCE_YOUR_CALM);
   };
-  for (const event of ["ping", "remoteSettings", "stream"]) session.on(event, onEmptyFrame);
+  onPipelinedPing(session, onEmptyFrame);
+  for (const event of ["remoteSettings", "stream"]) session.on(event, onEmptyFrame);
   // Its streams and its socket tell of the end.
   session.on("error", (error) => {
     const violation = violationOf(error);

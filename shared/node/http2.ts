@@ -64,6 +64,24 @@ export function lingerAfterAnswer(stream: Http2Stream): void {
   stream.once("close", () => clearTimeout(timer));
 }
 
+/**
+ * Calls `charge` for each PING beyond the first in a turn of the event loop. A peer that waits for each answer sends no
+ * more: grpc-go measures its line so while it receives, thousands of times a second if the other end is near.
+ */
+export function onPipelinedPing(session: ServerHttp2Session, charge: () => void): void {
+  let isFirst = true;
+  session.on("ping", () => {
+    if (!isFirst) {
+      charge();
+      return;
+    }
+    isFirst = false;
+    setImmediate(() => {
+      isFirst = true;
+    });
+  });
+}
+
 /** Code of an error that ends a session for a flood which we have counted, and not nghttp2. */
 export const FLOOD = "CULVERT_HTTP2_FLOOD";
 /** `NGHTTP2_ERR_FLOODED`, `NGHTTP2_ERR_TOO_MANY_CONTINUATIONS` and `NGHTTP2_ERR_TOO_MANY_SETTINGS`. */
