@@ -99,7 +99,8 @@ interface Retry {
 
 const accepted = (act: (stream: Stream, cut: () => void) => void) => (stream: Stream, cut: () => void) => {
   stream.accept();
-  setImmediate(() => act(stream, cut)); // the ACK goes first
+  // The ACK goes first: it may wait for one more turn of the event loop.
+  setImmediate(() => setImmediate(() => setImmediate(() => act(stream, cut))));
 };
 
 const RETRIES: Readonly<Record<string, Retry>> = {

@@ -40,7 +40,7 @@ const SESSION_MEMORY = 1_024;
  */
 const STREAM_RESETS = 10_000;
 
-/** Frames that carry nothing: SETTINGS, and PINGs that wait for no answer. */
+/** SETTINGS, resets, and PINGs that wait for no answer: an honest caller sends few of them. */
 const EMPTY_FRAMES = { perSecond: 2_000, burst: 4_000 } as const;
 /** A CONNECT that its caller resets at once, before it has the answer, costs as much as this many of them. */
 const RESET_CONNECT = 20;

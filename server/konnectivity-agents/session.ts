@@ -12,7 +12,7 @@ const MAX_HEADERS = 64;
 const MAX_SETTINGS = 32;
 /** Bytes that an agent may send before it is authenticated (RFC 9113 §6.9.2). */
 const FIRST_WINDOW = 65_535;
-/** Frames that carry nothing: SETTINGS, PINGs that wait for no answer, and refused calls. */
+/** SETTINGS, calls, and PINGs that wait for no answer: an honest agent sends few of them. */
 const EMPTY_FRAMES = { burst: 5_000, perSecond: 2_000 };
 
 /** The HTTP/2 session of an agent, whose preface is unread in the socket. It ends with the socket. */

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
+import { EventEmitter, once } from "node:events";
 import { connect, constants, createServer, type ServerHttp2Session } from "node:http2";
 import { type AddressInfo, createServer as createTcpServer, connect as dial } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { test } from "node:test";
 import { listening } from "../basics/testing/wait.ts";
-import { serverSession, writeStringsAsBuffers } from "./http2.ts";
+import { onPipelinedPing, serverSession, writeStringsAsBuffers } from "./http2.ts";
 import { connectRequest, FLAG, FRAME, FrameReader, frame, PREFACE, settings } from "./testing/http2-frames.ts";
 
 test("strings that are written together with buffers arrive as they are", async (t) => {
@@ -32,6 +32,18 @@ test("strings that are written together with buffers arrive as they are", async 
   stream.end();
   assert.equal((await taken).toString("latin1"), `${pieces.map((piece) => `${piece}|`).join("")}the end`);
   assert.equal(isWritten, true);
+});
+
+test("only PINGs beyond the first of a turn are charged", async () => {
+  const session = new EventEmitter() as ServerHttp2Session;
+  let charged = 0;
+  onPipelinedPing(session, () => charged++);
+  const expected = [0, 2, 2];
+  for (const pings of [1, 3, 1]) {
+    for (let sent = 0; sent < pings; sent++) session.emit("ping");
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(charged, expected.shift());
+  }
 });
 
 /** The GOAWAYs that an HTTP/2 client gets until its connection closes, if it sends `bytes` behind its preface. */

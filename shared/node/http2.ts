@@ -65,8 +65,10 @@ export function lingerAfterAnswer(stream: Http2Stream): void {
 }
 
 /**
- * Calls `charge` for each PING beyond the first in a turn of the event loop. A peer that waits for each answer sends no
- * more: grpc-go measures its line so while it receives, thousands of times a second if the other end is near.
+ * Calls `charge` for each PING beyond the first in a turn of the event loop. A peer that waits for each answer sends
+ * more only in a turn that reads over 64 KiB from it, because the answer may leave between two reads. grpc-go sends a
+ * PING in each round trip while it receives: thousands a second if the other end is near. A single PING in a turn costs
+ * no more than a byte of payload in a turn.
  */
 export function onPipelinedPing(session: ServerHttp2Session, charge: () => void): void {
   let isFirst = true;

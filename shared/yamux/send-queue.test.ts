@@ -173,11 +173,11 @@ test("on a loop whose turns are long only the first small frame waits for anothe
   assert.deepEqual([await leftAfter(0.1), await leftAfter(0.1)], [0, 0], "they are short again");
 });
 
-test("a single writer sends its next write at once, and those behind it at the end of their turn", async () => {
+test("a single writer sends its next write at once, and those behind it in one batch", async () => {
   const { session, transport } = await handHeld("client");
   const [one, other] = [session.open(), session.open()] as const;
   await turn();
-  /** The frames that leave at once, and those that leave at the turn's end. */
+  /** The frames that leave at once, and those that leave in the batch behind them. */
   const turnOf = async (...words: (string | (() => void))[]): Promise<string[]> => {
     transport.writes.length = 0;
     for (const word of words) typeof word === "string" ? one.write(word) : word();
@@ -195,10 +195,10 @@ test("a single writer sends its next write at once, and those behind it at the e
   assert.deepEqual(await turnOf("a"), ["", "a"], "the first ever");
   assert.deepEqual(await turnOf("b"), ["b", ""]);
   assert.deepEqual(await turnOf("c", "d", "e"), ["c", "de"]);
-  assert.deepEqual(await turnOf("f"), ["", "f"], "another write came in the turn before");
+  assert.deepEqual(await turnOf("f"), ["", "f"], "another write came in the batch before");
   assert.deepEqual(await turnOf("g", others), ["g", "x"]);
   assert.deepEqual(await turnOf("h", others), ["", "hx"]);
-  assert.deepEqual(await turnOf("i"), ["", "i"], "another stream wrote in the turn before");
+  assert.deepEqual(await turnOf("i"), ["", "i"], "another stream wrote in the batch before");
   assert.deepEqual(await turnOf(ping), ["", ""]);
   assert.deepEqual(await turnOf("j"), ["j", ""], "a turn without data changes nothing");
   assert.deepEqual(await turnOf(ping, "k"), ["", "k"], "it goes with what waits already");

@@ -26,8 +26,8 @@ const FLUSH_AT_ONCE = 16 * 1024;
  */
 const FLUSH_CONTROL_AT = 64 * 1024;
 /**
- * Small frames are gathered for at most this time, ms, while each turn of the event loop brings more of them; not at
- * all when the last turn took as long (docs/decisions/0016).
+ * Small frames are gathered while each turn of the event loop brings more of them, until the end of the turn in which
+ * this time, ms, has passed; not at all if the last measured turn took as long (docs/decisions/0016).
  */
 const GATHER_MS = 0.5;
 /** With less room on the path, a stream's turn is half a frame while others wait for theirs (docs/decisions/0017). */
@@ -59,7 +59,7 @@ export class SendQueue {
   /** Buffers at the beginning of `#control` that have `PACKED` others in them. */
   #packed = 0;
   #flushing = false;
-  /** Small frames are being gathered; the end of this turn of the event loop sends them. */
+  /** Small frames are being gathered; `#onTurnEnd` sends them, in this turn of the event loop or a later one. */
   #gathering = false;
   /** Control frames and streams that were waiting at the end of the previous turn. */
   #gathered = 0;
@@ -67,9 +67,9 @@ export class SendQueue {
   /** The last turn that was measured was a long one, so nothing waits for another. */
   #isLoopBusy = false;
   #turnBegan = 0;
-  /** In the last turn with data only one stream had some, so its next write is sent at once. */
+  /** In the last batch with data only one stream had some, so its next write is sent at once. */
   #singleWriter = false;
-  /** A stream's data has been sent before the end of this turn. */
+  /** A stream's data has been sent since the gathering began. */
   #sentAtOnce = false;
   /** The last flush ended because the transport was full. */
   #blocked = false;
