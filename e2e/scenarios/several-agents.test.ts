@@ -4,6 +4,7 @@ import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { encodeAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import { turn } from "../../shared/yamux/testing/sessions.ts";
 import { type Connection, established } from "../harness/caller.ts";
 import { captureLog } from "../harness/log-lines.ts";
 import { scrapeRegistry } from "../harness/scrape.ts";
@@ -99,8 +100,7 @@ interface Retry {
 
 const accepted = (act: (stream: Stream, cut: () => void) => void) => (stream: Stream, cut: () => void) => {
   stream.accept();
-  // The ACK goes first: it may wait for one more turn of the event loop.
-  setImmediate(() => setImmediate(() => setImmediate(() => act(stream, cut))));
+  void turn().then(() => act(stream, cut)); // the ACK goes first
 };
 
 const RETRIES: Readonly<Record<string, Retry>> = {

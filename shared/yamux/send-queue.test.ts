@@ -133,12 +133,18 @@ test("small writes of one turn leave in one batch", async () => {
   assert.equal(transport.writes.length, 1);
 });
 
-test("small frames leave in one batch when a turn has brought nothing more, or half a millisecond after the first", async () => {
-  let now = 0;
-  const { session, transport } = await handHeld("client", { now: () => now });
+/** Twelve streams of a session that have sent nothing but their first frames. */
+async function withOpenStreams(now: () => number) {
+  const { session, transport } = await handHeld("client", { now });
   const streams = Array.from({ length: 12 }, () => session.open());
   await turn();
   transport.frames();
+  return { streams, transport };
+}
+
+test("small frames leave in one batch when a turn has brought nothing more, or half a millisecond after the first", async () => {
+  let now = 0;
+  const { streams, transport } = await withOpenStreams(() => now);
   /** Frames that have left after each turn, in which one stream writes. */
   const left: number[] = [];
   const turns = async (...writers: (Stream | undefined)[]): Promise<void> => {
@@ -158,10 +164,7 @@ test("small frames leave in one batch when a turn has brought nothing more, or h
 
 test("on a loop whose turns are long only the first small frame waits for another turn", async () => {
   let now = 0;
-  const { session, transport } = await handHeld("client", { now: () => now });
-  const streams = Array.from({ length: 12 }, () => session.open());
-  await turn();
-  transport.frames();
+  const { streams, transport } = await withOpenStreams(() => now);
   /** Frames that have left at the end of a turn that takes `turnMs`, and at whose end two streams write. */
   const leftAfter = async (turnMs: number): Promise<number> => {
     now += turnMs;
