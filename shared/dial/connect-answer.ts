@@ -163,7 +163,7 @@ export class AnswerBody {
   push(chunk: Buffer): Buffer | undefined {
     let rest = chunk;
     while (rest.length > 0 && !this.isOver) {
-      const taken = this.#take(rest);
+      const taken = this.#take(rest.subarray(0, this.#limit - this.#readBytes));
       this.#readBytes += taken;
       rest = rest.subarray(taken);
     }
