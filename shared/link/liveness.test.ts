@@ -223,6 +223,22 @@ test("a peer that sends and reads nothing for ten seconds is lost, and one that 
   assert.deepEqual(said, ["the peer speaks, and has read nothing for 10 s"], "by one measure");
 });
 
+test("a peer that reads nothing of what waits is asked at the second look, once until it reads on", (t) => {
+  const { receive, read, pings, pass } = start(t);
+  receive();
+  read.one = 0;
+  pass(130);
+  assert.equal(pings(), 0, "it may be about to read");
+  pass(130);
+  assert.equal(pings(), 1);
+  pass(130);
+  read.one++;
+  pass(130);
+  assert.equal(pings(), 1, "it has read");
+  pass(130);
+  assert.equal(pings(), 2);
+});
+
 test("a process that was itself stopped does not count that time against a slow reader", (t) => {
   const { receive, said, read, pass, stop } = start(t);
   read.one = 0;

@@ -132,6 +132,8 @@ export class Liveness {
     const at = reader.progress();
     reader.looks = at === undefined || at !== reader.at ? 0 : reader.looks + 1;
     reader.at = at;
+    // A cut connection may be reset only when we send, and what waits for the peer may be all that we would send.
+    if (reader.looks === 1) this.#ping();
     return (reader.looks * this.#intervalMs) / LOOKS >= this.#stuckMs;
   }
 
