@@ -6,6 +6,7 @@ import { chmodSync, readdirSync, readFileSync, rmSync, writeFileSync } from "nod
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+import { joinChunks } from "./join-chunks.mjs";
 import { buildPage } from "./page.mjs";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
@@ -81,29 +82,28 @@ const REQUIRE = `const require = (name) => {
 
 // A file of an earlier build would be shipped, too.
 rmSync(DIST, { recursive: true, force: true });
-const COMMON = {
+const chunks = await build({
   absWorkingDir: ROOT,
+  entryPoints: ENTRIES,
   outbase: ".",
   outdir: "dist",
   bundle: true,
+  // Modules that `import()` loads are in separate files, and are loaded when they are needed.
+  splitting: true,
+  chunkNames: "chunks/[name]-[hash]",
   format: "esm",
   platform: "node",
   target: "node20.19",
   external: AS_INSTALLED,
-  legalComments: "eof",
-  logLevel: "warning",
-};
-await build({
-  ...COMMON,
-  entryPoints: ENTRIES,
-  chunkNames: "chunks/[name]-[hash]",
-  // Modules that `import()` loads are in separate files, and are loaded when they are needed.
-  splitting: true,
   plugins: [loadedWhenUsed, requireOfBuiltins],
-  banner: { js: REQUIRE },
   // Code of packages that is not reached here. Bun would write the path of this folder in its place.
   define: { __dirname: "import.meta.dirname" },
+  legalComments: "eof",
+  logLevel: "warning",
+  write: false,
+  metafile: true,
 });
+await joinChunks(chunks, { root: ROOT, folder: DIST, beforeRequire: REQUIRE });
 await buildPage(join(DIST, "ui"));
 for (const file of readdirSync(DIST, { recursive: true }).filter((name) => name.endsWith(".js"))) {
   inAscii(join(DIST, file));

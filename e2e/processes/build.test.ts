@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { createSite } from "../harness/binaries.ts";
 import { TARGETS } from "../harness/targets.ts";
+import { TempDir } from "../harness/temp.ts";
 
 const DIST = join(ROOT, "dist");
 
@@ -43,5 +44,21 @@ test("server and agent do not load what Node.js has for HTTP/2, compression and 
   for (const process of [agent, server]) {
     process.signal("SIGTERM");
     assert.equal(await process.waitForLog(/^loaded:/), "loaded: ");
+  }
+});
+
+test("server and agent load few files of the build at their start: each costs the time to find, read and link it", async () => {
+  using site = await createSite();
+  using covered = new TempDir();
+  const options = { env: { NODE_V8_COVERAGE: covered.path } };
+  await using server = await site.startServer({}, options);
+  await using agent = await site.startAgent({}, options);
+  for (const process of [agent, server]) await process.stop();
+  const reports = readdirSync(covered.path);
+  assert.equal(reports.length, 2);
+  for (const report of reports) {
+    const { result } = JSON.parse(readFileSync(join(covered.path, report), "utf8")) as { result: { url: string }[] };
+    const loaded = result.filter(({ url }) => url.includes("/dist/"));
+    assert.ok(loaded.length > 5 && loaded.length <= 20, loaded.map(({ url }) => url).join("\n"));
   }
 });

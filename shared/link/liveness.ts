@@ -58,9 +58,8 @@ export class Liveness {
   /** A pong arrived. It does not say to which ping it belongs, so the longest time counts. */
   answered(): void {
     if (this.#askedAt === undefined) return;
-    const ms = performance.now() - this.#askedAt;
+    this.#actions.echo?.(performance.now() - this.#askedAt);
     this.#askedAt = undefined;
-    this.#actions.echo?.(ms);
   }
 
   #ping(): void {
