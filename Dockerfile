@@ -15,7 +15,7 @@ COPY sidecars ./sidecars
 COPY cli ./cli
 COPY ui ./ui
 COPY docs/errors.md ./docs/
-COPY scripts/build.mjs scripts/page.mjs scripts/revision.mjs ./scripts/
+COPY scripts/build.mjs scripts/join-chunks.mjs scripts/page.mjs scripts/revision.mjs ./scripts/
 # The commit, for `culvert_build_info`: there is no .git here. docker build --build-arg REVISION=$(git rev-parse HEAD)
 ARG REVISION=
 RUN CULVERT_REVISION=$REVISION npm run build
