@@ -1,28 +1,28 @@
 import { dirname, join, relative, resolve } from "node:path";
 import { rollup } from "rollup";
 
-/** The programs, and the parts that most of them load: the modules that each loads by `import()` at every start. */
+const IMPORT = "import-statement";
+const SERVICE = ["cli/service.ts", "node_modules/fastify/fastify.js"];
+/** The modules that each program loads by `import()` at every start. */
 const STARTS = {
   cli: ["shared/limits/descriptor-shortage.ts", "cli/command-line.ts"],
-  server: ["cli/service.ts", "server/server.ts", "server/options/options.ts"],
-  agent: ["cli/service.ts", "agent/agent.ts", "agent/context/options.ts"],
-  router: ["cli/service.ts", "router/router.ts", "router/options.ts"],
-  socks5: ["cli/service.ts", "sidecars/socks5-proxy.ts", "sidecars/options.ts"],
-  http: ["cli/service.ts", "sidecars/http-proxy.ts", "sidecars/options.ts"],
-  fastify: ["node_modules/fastify/fastify.js"],
-  websocket: ["node_modules/@fastify/websocket/index.js"],
+  server: [...SERVICE, "server/server.ts", "server/options/options.ts", "node_modules/@fastify/websocket/index.js"],
+  agent: [...SERVICE, "agent/agent.ts", "agent/context/options.ts"],
+  router: [...SERVICE, "router/router.ts", "router/options.ts"],
+  socks5: [...SERVICE, "sidecars/socks5-proxy.ts", "sidecars/options.ts"],
+  http: [...SERVICE, "sidecars/http-proxy.ts", "sidecars/options.ts"],
 };
 
 /**
- * Writes what esbuild has made, in fewer files: those that the same programs load at every start become one. esbuild
- * makes one for each set of `import()` that reach it, and a hundred files load more slowly than ten.
- * `beforeRequire`: the code before that which uses `require`.
+ * Writes what esbuild has made, in fewer files: those that the same programs load become one. esbuild makes one for
+ * each set of `import()` that reach it, and a hundred files load more slowly than ten. `beforeRequire`: the code before
+ * that which uses `require`.
  */
 export async function joinChunks({ outputFiles, metafile: { outputs } }, { root, folder, beforeRequire }) {
   const texts = new Map(
     outputFiles.map(({ path, text }) => [path, text.includes("typeof require") ? beforeRequire + text : text]),
   );
-  const programsOf = programsByFile(outputs);
+  const groups = groupsOf(outputs);
   const entries = Object.entries(outputs).filter(([file]) => !file.includes("/chunks/"));
   const bundle = await rollup({
     input: Object.fromEntries(entries.map(([file]) => [file.replace(/^dist\/|\.js$/g, ""), join(root, file)])),
@@ -44,26 +44,39 @@ export async function joinChunks({ outputFiles, metafile: { outputs } }, { root,
     chunkFileNames: "chunks/[name]-[hash].js",
     generatedCode: "es2015",
     hoistTransitiveImports: false,
-    manualChunks: (path) => programsOf.get(relative(root, path)),
+    manualChunks: (path) => groups.get(relative(root, path)),
   });
 }
 
-/** The names of the programs that load a file at every start. */
-function programsByFile(outputs) {
-  const fileOf = new Map(Object.entries(outputs).map(([file, { entryPoint }]) => [entryPoint, file]));
-  const programs = new Map();
+/**
+ * A name for each file that some programs load at every start: those programs, and those that may load it later. The
+ * latter are not to load with it what only the former need.
+ */
+function groupsOf(outputs) {
+  const loadedAlone = new Map(Object.entries(outputs).map(([file, { entryPoint }]) => [entryPoint, file]));
+  const fileOf = (module) => {
+    if (loadedAlone.has(module)) return loadedAlone.get(module);
+    throw new Error(`scripts/join-chunks.mjs: no import() loads ${module}`);
+  };
+  const starting = new Set(Object.values(STARTS).flat().map(fileOf));
+  const names = new Map();
+  const addName = (file, name) => names.set(file, [...(names.get(file) ?? []), name]);
+  const later = [];
   for (const [program, modules] of Object.entries(STARTS)) {
-    const files = new Set();
-    for (const module of modules) addWithImports(fileOf.get(module), outputs, files);
-    for (const file of files) programs.set(file, programs.has(file) ? `${programs.get(file)}-${program}` : program);
+    const atStart = reachedFrom(modules.map(fileOf), outputs, ({ kind }) => kind === IMPORT);
+    const ever = reachedFrom([...atStart], outputs, ({ kind, path }) => kind === IMPORT || !starting.has(path));
+    for (const file of atStart) addName(file, program);
+    for (const file of ever) if (!atStart.has(file)) later.push([file, `${program}_later`]);
   }
-  return programs;
+  for (const [file, name] of later) if (names.has(file)) addName(file, name);
+  return new Map(Array.from(names, ([file, all]) => [file, all.join("-")]));
 }
 
-function addWithImports(file, outputs, files) {
-  if (files.has(file)) return;
-  files.add(file);
-  for (const { path, kind } of outputs[file].imports) {
-    if (kind === "import-statement" && path in outputs) addWithImports(path, outputs, files);
+/** The files, and all that they load by the edges that count. */
+function reachedFrom(files, outputs, counts) {
+  const reached = new Set(files);
+  for (const file of reached) {
+    for (const edge of outputs[file].imports) if (edge.path in outputs && counts(edge)) reached.add(edge.path);
   }
+  return reached;
 }
