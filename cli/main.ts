@@ -30,26 +30,15 @@ if (process.connected) {
 const { bun, node } = process.versions;
 const [name, version, least] = bun === undefined ? ["Node.js", node, "20.19"] : ["Bun", bun, "1.4.5"];
 if (isOlder(version, least)) {
-  fail(`${name} ${version} is too old: culvert needs ${least} or newer. Install it, and run culvert with it`);
+  const sentence = `${name} ${version} is too old: culvert needs ${least} or newer. Install it, and run culvert with it`;
+  process.stderr.write(`culvert: ${sentence}\n`);
+  process.exitCode = 1;
 } else {
-  // Node opens many modules at a time. With a low limit of open files that fails before any other code of ours runs.
-  const { tooFewFilesToStart } = await import("../shared/limits/descriptor-shortage.ts");
-  try {
-    await import("./command-line.ts");
-  } catch (error) {
-    const sentence = tooFewFilesToStart(error);
-    if (sentence === undefined) throw error;
-    fail(sentence);
-  }
+  await import("./command-line.ts");
 }
 
 function isOlder(version: string, least: string): boolean {
   const [has, needs] = [version, least].map((text) => text.split(".").map(Number));
   const at = needs?.findIndex((part, index) => part !== has?.[index]) ?? -1;
   return at >= 0 && (has?.[at] ?? 0) < (needs?.[at] ?? 0);
-}
-
-function fail(sentence: string): void {
-  process.stderr.write(`culvert: ${sentence}\n`);
-  process.exitCode = 1;
 }

@@ -5,7 +5,7 @@ const IMPORT = "import-statement";
 const SERVICE = ["cli/service.ts", "node_modules/fastify/fastify.js"];
 /** The modules that each program loads by `import()` at every start. */
 const STARTS = {
-  cli: ["shared/limits/descriptor-shortage.ts", "cli/command-line.ts"],
+  cli: ["cli/command-line.ts"],
   server: [...SERVICE, "server/server.ts", "server/options/options.ts", "node_modules/@fastify/websocket/index.js"],
   agent: [...SERVICE, "agent/agent.ts", "agent/context/options.ts"],
   router: [...SERVICE, "router/router.ts", "router/options.ts"],

@@ -1,5 +1,3 @@
-// Imports nothing: a process that has few descriptors left loads this file to say so (cli/main.ts).
-
 const SHORTAGES: ReadonlyMap<string | undefined, "process" | "machine"> = new Map([
   ["EMFILE", "process"],
   ["ENFILE", "machine"],
@@ -14,16 +12,13 @@ export function descriptorShortage(error: unknown): "process" | "machine" | unde
   return causes.map(descriptorShortage).find((whose) => whose !== undefined);
 }
 
-/** Modules are read many at a time: router and agent start with 120 descriptors and not with 100, a server with 150. */
-const FOR_MODULES = 150;
-
 /** A sentence if a start failed for want of descriptors, else `undefined`. */
 export function tooFewFilesToStart(error: unknown): string | undefined {
   switch (descriptorShortage(error)) {
     case "process":
       return (
-        `this process may have ${limitOfReport()} files open, which is too few to start (${FOR_MODULES} for its own ` +
-        "modules, and what its configuration names): raise the limit (ulimit -n, or LimitNOFILE= in its systemd unit)"
+        `this process may have ${limitOfReport()} files open, which is too few to start with this configuration: ` +
+        "raise the limit (ulimit -n, or LimitNOFILE= in its systemd unit)"
       );
     case "machine":
       return (
