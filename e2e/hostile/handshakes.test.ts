@@ -63,7 +63,7 @@ test("at a limit of 4,096 open files one address with ClientHellos that never go
     ...{ ports: [agentPort, callerPort], servernames: [red.sni], localAddress: FLOODER },
     ...{ connections: 20_000, perSecond: 600 },
   });
-  await waitFor(() => server.fdCount() > 2_000, { deadlineMs: 30_000, what: "2,000 connections of the flood" });
+  await waitFor(() => server.fdCount() > 2_000, { deadlineMs: 60_000, what: "2,000 connections of the flood" });
   let served = 0;
   let most = 0;
   for (let count = 0; count < CONNECTS; count++) {
