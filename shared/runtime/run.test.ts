@@ -116,7 +116,7 @@ test("a start that fails ends with 1 and a stack; a wrong configuration with 2 a
   assert.deepEqual([tight.exits, tight.lines], [[1], []]);
   assert.match(
     tight.complaints.join(),
-    /^this process may have \d+ files open, which is too few to start \(\d+ for its own modules, .*\): raise the limit/,
+    /^this process may have \d+ files open, which is too few to start with this configuration: raise the limit/,
   );
 
   // A file that could not be opened for that is not wrong.
