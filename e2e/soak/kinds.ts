@@ -103,6 +103,7 @@ async function transferred(
 async function resetByCaller({ connect, targets, tally, random, via }: Errand): Promise<void> {
   const target = via === "tls" ? targets.resetByCaller : targets.source;
   await using connection = await connect(target.address);
+  if (via === "tls") connection.socket.write("x");
   await receive(connection, random.between(1, 2 * MIB), tally);
   resetSocket(connection.socket);
   tally.resets++;

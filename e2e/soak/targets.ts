@@ -20,7 +20,7 @@ export interface SoakTargets extends AsyncDisposable {
   readonly transfer: TransferTarget;
   /** Sends `SOURCE_BYTES` of `Payload()`. */
   readonly source: TcpTarget;
-  /** Sends without end; what is no reset is a fault. */
+  /** Sends without end after the first byte of its caller; what is no reset is a fault. */
   readonly resetByCaller: TcpTarget;
   readonly resetting: TcpTarget;
   readonly refused: TargetServer;
@@ -30,10 +30,15 @@ export interface SoakTargets extends AsyncDisposable {
 
 export async function startTargets(tally: Tally): Promise<SoakTargets> {
   const endless = (socket: Socket) => {
-    socket.resume();
-    sendPayload(socket, new Payload(), Number.POSITIVE_INFINITY);
-    void peerEnd(socket).then((how) => {
-      if (how !== "ECONNRESET") tally.fault(`a target saw "${how}" in place of its caller's reset`);
+    const end = peerEnd(socket);
+    socket.once("end", () => socket.destroy());
+    // A dial that is given up, because another agent has the connection by then, ends cleanly and without a byte.
+    socket.once("data", () => {
+      socket.resume();
+      sendPayload(socket, new Payload(), Number.POSITIVE_INFINITY);
+      void end.then((how) => {
+        if (how !== "ECONNRESET") tally.fault(`a target saw "${how}" in place of its caller's reset`);
+      });
     });
   };
   const [echo, transfer, source, resetByCaller, resetting] = await Promise.all([

@@ -7,12 +7,18 @@ import { isBun } from "./engine.ts";
 // Undocumented behaviour of Node.js with sockets and TLS, and OpenSSL's format of a session. docs/node.md lists each
 // behaviour, why it is used, and its test.
 
-/** The socket that has the connection to the kernel: the one beneath a TLS socket, or the socket itself. */
+/** The socket of the kernel's connection: the one that a TLS socket was made on, or the socket itself. */
 export function rawSocketOf(socket: Duplex): Socket | undefined {
   if (!(socket instanceof Socket)) return undefined;
   // `_parent` is where a TLSSocket keeps the socket that it was made on. A TLSSocket that dialled by itself has none.
   const parent = "_parent" in socket ? socket._parent : undefined;
   return parent instanceof Socket ? parent : socket;
+}
+
+/** The socket that has the descriptor of the connection. On Bun a TLS socket takes it from the one that it was made on. */
+export function descriptorOwner(socket: Duplex): Socket | undefined {
+  const raw = rawSocketOf(socket);
+  return isBun && raw?.destroyed ? (socket as Socket) : raw;
 }
 
 /**
@@ -44,9 +50,9 @@ export function readAgain(raw: Socket): "end" | "open" | "failed" | undefined {
 
 const ONE_BYTE = Buffer.alloc(1);
 
-/** Whether the kernel still knows the other end of a TCP connection; true for other sockets. */
+/** Whether a connection is open and, if it is TCP, the kernel still knows its other end. */
 export function hasPeer(raw: Socket): boolean {
-  return (handleOf(raw)?.getpeername?.({}) ?? 0) === 0;
+  return !raw.destroyed && (handleOf(raw)?.getpeername?.({}) ?? 0) === 0;
 }
 
 /**

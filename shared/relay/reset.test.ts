@@ -9,6 +9,7 @@ import { before, test } from "node:test";
 import tls from "node:tls";
 import { Worker } from "node:worker_threads";
 import { until } from "../basics/testing/wait.ts";
+import { rawSocketOf } from "../node/sockets.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { endedByReset, resetSocket } from "./reset.ts";
 
@@ -164,6 +165,12 @@ const RESETTING_CLIENT = `
     Atomics.notify(hasReset, 0);
   }));
 `;
+
+test("a connection that is gone while our side is open was reset, whatever is told", async () => {
+  await using it = await pair("tls");
+  rawSocketOf(it.peer)?.destroy();
+  assert.equal(endedByReset(it.peer), true);
+});
 
 test("any other Duplex is destroyed, and its end is an end", () => {
   const duplex = new Duplex({ read() {} });

@@ -1,12 +1,12 @@
 import type { Duplex } from "node:stream";
-import { hasPeer, rawSocketOf, readAgain } from "../node/sockets.ts";
+import { descriptorOwner, hasPeer, readAgain } from "../node/sockets.ts";
 
 /**
  * Ends a connection so that its peer sees a failure and not a clean end: by a TCP reset, under TLS without
  * close_notify. A unix socket has no reset and is closed at once; any other Duplex is destroyed.
  */
 export function resetSocket(socket: Duplex): void {
-  const raw = rawSocketOf(socket);
+  const raw = descriptorOwner(socket);
   if (raw !== undefined && !raw.destroyed && !raw.connecting && !isEnding(socket)) {
     try {
       raw.resetAndDestroy();
@@ -37,13 +37,13 @@ const NO_ERROR = 0;
  *
  * It also returns 0 if a write has consumed the error before. Node does not report writes that TLS makes by itself,
  * for its tickets, and no later write of that socket ever calls back. But a connection whose own side is not closed
- * has a peer as long as it is established, so the kernel is asked for that.
+ * has a peer as long as it is established, so the kernel is asked for that. Bun may have closed the descriptor already.
  */
 export function endedByReset(socket: Duplex): boolean {
   // Node makes an end of an HTTP/2 stream that its peer has reset, too.
   if ("rstCode" in socket && socket.rstCode !== NO_ERROR) return true;
-  const raw = rawSocketOf(socket);
+  const raw = descriptorOwner(socket);
   const answer = raw && readAgain(raw);
-  if (raw === undefined || answer === undefined || answer === "open") return false;
+  if (raw === undefined || answer === "open") return false;
   return answer === "failed" || (!hasPeer(raw) && !socket.writableFinished);
 }
