@@ -39,21 +39,11 @@ const FIRST = [
 const OF_PROCESSES =
   /^e2e\/(?:(?:fleet|hostile|measured|processes|proxies)\/|(?:interop\/(?:installers|konnectivity-limits)|scenarios\/(?:clusters-reload|faults|strict-upgrade))\.)/;
 
-const INSPECTOR = "V8's inspector is asked what the process holds";
-
 /** Files that do not run on Bun, and why; single tests of other files say it by `nodeOnly`. */
 const NODE_ONLY = {
-  "e2e/hostile/agent-memory.test.ts": INSPECTOR,
-  "e2e/hostile/health-port.test.ts": INSPECTOR,
   "e2e/hostile/http2.test.ts": "Bun's HTTP/2 ends no session for a flood (docs/versions.md)",
-  "e2e/hostile/kept-pieces.test.ts": INSPECTOR,
-  "e2e/hostile/memory-counted.test.ts": INSPECTOR,
-  "e2e/hostile/pipelined.test.ts": INSPECTOR,
-  "e2e/hostile/tokens.test.ts": INSPECTOR,
-  "e2e/measured/memory.test.ts": INSPECTOR,
   "e2e/processes/build.test.ts": "the modules that Node.js has loaded are counted",
   "e2e/processes/package.test.ts": "it starts no process of the program that serves anybody",
-  "e2e/scenarios/clusters-reload.test.ts": INSPECTOR,
 };
 
 /** The part that CI runs on Bun, in at most 4 minutes: the start, the byte path, loss, reload and inner TLS. */

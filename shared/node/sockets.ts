@@ -15,7 +15,7 @@ export function rawSocketOf(socket: Duplex): Socket | undefined {
   return parent instanceof Socket ? parent : socket;
 }
 
-/** The socket that has the descriptor of the connection. On Bun a TLS socket takes it from the one that it was made on. */
+/** The socket with the descriptor of the connection. On Bun a TLS socket takes it from the one that it was made on. */
 export function descriptorOwner(socket: Duplex): Socket | undefined {
   const raw = rawSocketOf(socket);
   return isBun && raw?.destroyed ? (socket as Socket) : raw;
