@@ -99,6 +99,9 @@ const chunks = await build({
   // Code of packages that is not reached here. Bun would write the path of this folder in its place.
   define: { __dirname: "import.meta.dirname" },
   legalComments: "eof",
+  // V8 keeps the text of modules in memory. Names stay and lines are short: a stack leads to its place in `dist/`.
+  minifyWhitespace: true,
+  lineLimit: 120,
   logLevel: "warning",
   write: false,
   metafile: true,
