@@ -34,7 +34,10 @@ async function ask(process: ManagedProcess, commands: readonly Command[]): Promi
     socket.send(JSON.stringify(typeof command === "string" ? { id, method: command } : { id, ...command }));
     const [data] = await once(socket, "message");
     const answer = JSON.parse(String(data)) as { error?: { message: string } };
-    if (answer.error !== undefined) throw new Error(`the inspector of ${process.pid}: ${answer.error.message}`);
+    if (answer.error !== undefined) {
+      socket.terminate();
+      throw new Error(`the inspector of ${process.pid}: ${answer.error.message}`);
+    }
     answers.push(answer);
   }
   socket.close();

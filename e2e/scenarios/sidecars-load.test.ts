@@ -5,6 +5,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { type RunningSidecar, startSocks5 } from "../harness/sidecar.ts";
+import { within } from "../harness/wait.ts";
 import { startWorld } from "../harness/world.ts";
 
 const GREETING = Buffer.of(5, 1, 0);
@@ -33,7 +34,7 @@ class Client {
   /** By events: a thousand clients that poll would leave the loop of this process no time to read. */
   async read(length: number): Promise<Buffer> {
     while (this.#bytes.length < length) {
-      await once(this.socket, "data", { signal: AbortSignal.timeout(READ_MS) });
+      await within(once(this.socket, "data"), READ_MS, `${length} bytes`);
     }
     const bytes = this.#bytes.subarray(0, length);
     this.#bytes = this.#bytes.subarray(length);
