@@ -11,6 +11,7 @@ import type { Clusters } from "../cluster-runtime/clusters.ts";
 import type { ClusterVirtualHost, UnixHost } from "../cluster-runtime/virtual-host.ts";
 import { logClosedEarly, openTlsPort } from "../listeners/open-port.ts";
 import { PortConnections, type PortHandler, type WaitingConnections } from "../listeners/port-connections.ts";
+import type { ConnectHeader } from "../listeners/usual-connect.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { authenticateCaller, authenticateWithoutToken, type CallerHost, challenges } from "./authenticate.ts";
@@ -209,7 +210,11 @@ class CallersOfHost implements PortHandler {
     this.connections = new PortConnections(bounds, this);
   }
 
-  onConnect(request: IncomingMessage, connection: IncomingConnection): void {
+  onUsualConnect(header: ConnectHeader, connection: IncomingConnection): void {
+    this.onConnect(header, connection);
+  }
+
+  onConnect(request: ConnectHeader, connection: IncomingConnection): void {
     const fault = reply.faultIn(request);
     if (fault !== undefined) this.#refuse(connection, fault);
     else
@@ -217,7 +222,7 @@ class CallersOfHost implements PortHandler {
   }
 
   /** Serves the one request of a connection, which is for this target. */
-  serve(caller: CallerEnd, authority: string, { headers }: IncomingMessage, connection: IncomingConnection): void {
+  serve(caller: CallerEnd, authority: string, { headers }: ConnectHeader, connection: IncomingConnection): void {
     if (!this.connections.leaveWaiting(connection)) return;
     const host = this.#host;
     const verify = () => authenticateCaller(host, connection, headers, this.#context);

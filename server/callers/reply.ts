@@ -1,4 +1,3 @@
-import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
 import { answerAndEnd } from "../../shared/http/connection.ts";
@@ -11,6 +10,7 @@ import type { Endpoint } from "../../shared/listen/preface.ts";
 import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
+import type { ConnectHeader } from "../listeners/usual-connect.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { type CallerHost, challenges } from "./authenticate.ts";
 import type { CallerEnd } from "./caller-end.ts";
@@ -92,7 +92,7 @@ const HTTP_REFUSALS = {
 export type CallerHttpRefusal = keyof typeof HTTP_REFUSALS;
 
 /** Why a request is none of a caller, whoever sends it; `undefined`: it may be one. */
-export function faultIn({ httpVersionMajor, rawHeaders }: IncomingMessage): CallerHttpRefusal | undefined {
+export function faultIn({ httpVersionMajor, rawHeaders }: ConnectHeader): CallerHttpRefusal | undefined {
   // Node's parser accepts "CONNECT … HTTP/2.0" and 0.9, too.
   if (httpVersionMajor !== 1) return "malformed";
   if (valuesOf(rawHeaders, "host").length > 1) return "twoHosts";

@@ -8,6 +8,7 @@ import { CROWDED_OUT, UNAUTHENTICATED } from "../../shared/listen/unauthenticate
 import { resetSocket } from "../../shared/relay/reset.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
+import { type ConnectHeader, readUsualConnect } from "./usual-connect.ts";
 
 /** All TCP ports together may have this many times the waiting connections of one (`--max-waiting-connections`). */
 export const ALL_PORTS_FACTOR = 4;
@@ -65,6 +66,8 @@ export interface PortConnectionsOptions {
 }
 
 export interface PortHandler extends RequestHandler {
+  /** A CONNECT that was read without Node's parser. Absent: that parser reads every request. */
+  onUsualConnect?(header: ConnectHeader, connection: IncomingConnection): void;
   /** The deadline has passed. Absent: the connection is ended without an answer. */
   onLate?(connection: IncomingConnection): void;
   /** The client has closed the connection before its request had come. */
@@ -112,10 +115,17 @@ export class PortConnections {
     if (this.#waiting.size > maxWaiting) this.drop(this.#waiting.oldestOfFullest);
     if (this.#waiting.has(connection)) waiting?.add(connection, this);
     const read = (): void => {
-      if (!socket.destroyed) new FirstRequest(connection, this.#parser).begin();
+      if (!socket.destroyed) this.#read(connection);
     };
     if (turns === undefined) read();
     else turns.run(read);
+  }
+
+  #read(connection: IncomingConnection): void {
+    const handler = this.#handler;
+    const begin = (): void => new FirstRequest(connection, this.#parser).begin();
+    if (handler.onUsualConnect === undefined) begin();
+    else readUsualConnect(connection.socket, (header) => handler.onUsualConnect?.(header, connection), begin);
   }
 
   /**

@@ -41,7 +41,7 @@ export class AddressRace {
   /** At least one address, in the order of preference. The events come later. */
   constructor(addresses: readonly LookupAddress[], options: AddressRaceOptions) {
     this.#options = options;
-    this.#waiting = alternating(addresses);
+    this.#waiting = addresses.length === 1 ? [...addresses] : alternating(addresses);
     this.#beginNext();
   }
 
