@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { Writable } from "node:stream";
 import { type TestContext, test } from "node:test";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { Feed } from "./feed.ts";
 
@@ -47,15 +48,23 @@ function feedOf(t: TestContext) {
       return [["detail", name], ...ofCluster];
     },
   });
+  let joined = 0;
   const join = (cluster = "") => {
+    joined++;
     const reader = new Reader({ highWaterMark: 1 });
     feed.add(reader as unknown as ServerResponse, cluster);
     return reader;
   };
+  /** After a message the feed takes a turn for each reader. */
+  const rested = async () => {
+    for (let turn = 0; turn <= joined; turn++) await nextTurn();
+  };
   const second = async (...readers: Reader[]) => {
+    await rested();
     const before = readers.map(({ messages }) => messages.length);
     t.mock.timers.tick(1_000);
     await until(() => readers.every(({ messages }, index) => messages.length > (before[index] ?? 0)));
+    await rested();
   };
   return { feed, all, ofCluster, join, second, looked, walks: () => walks, stops: () => stops };
 }

@@ -1,5 +1,5 @@
 import type { ServerResponse } from "node:http";
-import { setTimeout as pause } from "node:timers/promises";
+import { setImmediate as nextTurn, setTimeout as pause } from "node:timers/promises";
 
 /** At most one message a second, for all readers together. */
 const INTERVAL_MS = 1_000;
@@ -132,6 +132,7 @@ export class Feed {
       const message = messages.get(cluster) ?? eventOf("changes", [changes, changesOf.get(cluster) ?? ""]);
       messages.set(cluster, message);
       this.#write(reader, message);
+      await nextTurn(); // each write wakes another process, which takes its time
     }
   }
 
