@@ -132,7 +132,7 @@ export class Feed {
       const message = messages.get(cluster) ?? eventOf("changes", [changes, changesOf.get(cluster) ?? ""]);
       messages.set(cluster, message);
       this.#write(reader, message);
-      await nextTurn(); // each write wakes another process, which takes its time
+      await nextTurn(); // each write wakes another process; in between, other connections have their turn
     }
   }
 
@@ -142,12 +142,11 @@ export class Feed {
    */
   #write(reader: Reader, message: Buffer): void {
     const { response, cluster } = reader;
-    if (response.writableNeedDrain) {
-      reader.hasMissed = true;
-      return;
+    if (response.writableNeedDrain) reader.hasMissed = true;
+    else {
+      response.write(reader.hasMissed ? this.#whole(cluster) : message);
+      reader.hasMissed = false;
     }
-    response.write(reader.hasMissed ? this.#whole(cluster) : message);
-    reader.hasMissed = false;
   }
 }
 
