@@ -11,6 +11,7 @@ import { proxyHeader } from "./targets/proxy-header.ts";
 import { socks } from "./targets/socks.ts";
 import { socks5Requests } from "./targets/socks5-requests.ts";
 import { streamHead } from "./targets/stream-head.ts";
+import { usualConnect } from "./targets/usual-connect.ts";
 import { yamuxFrames } from "./targets/yamux-frames.ts";
 import { yamuxSession } from "./targets/yamux-session.ts";
 
@@ -25,6 +26,7 @@ export const TARGETS: readonly Target[] = [
   clientHello,
   proxyHeader,
   connectTarget,
+  usualConnect,
   connectAnswer,
   proxyChallenges,
   pac,

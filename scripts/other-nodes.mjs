@@ -15,7 +15,15 @@ const CACHE = join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "cul
  * whose behaviour differs between versions of Node.js. Random tests of algorithms say the same on each version.
  */
 const UNIT = [
-  ...["shared/node/", "shared/listen/", "shared/tls/", "shared/relay/", "shared/link/carrier", "shared/link/dial"],
+  ...[
+    "shared/node/",
+    "shared/listen/",
+    "server/listeners/usual-connect",
+    "shared/tls/",
+    "shared/relay/",
+    "shared/link/carrier",
+    "shared/link/dial",
+  ],
   ...["shared/link/inner-tls", "shared/link/link.test", "shared/link/server-certificate", "shared/yamux/session.test"],
   ...["shared/yamux/stream", "shared/limits/memory-limit", "shared/limits/quiet-collection"],
   "server/callers/http2-session",

@@ -297,7 +297,7 @@ export const CODE_LINES = {
   "server/clusters": 895,
   "server/destinations": 191,
   "server/konnectivity-agents": 1132,
-  "server/listeners": 590,
+  "server/listeners": 596,
   "server/metrics": 635,
   "server/operators": 1226,
   "server/options": 689,

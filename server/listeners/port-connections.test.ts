@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { Socket } from "node:net";
+import { duplexPair } from "node:stream";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { deferred } from "../../shared/basics/promises.ts";
@@ -164,4 +165,22 @@ test("all ports together have a bound, and the network that has most loses its o
   assert.deepEqual(destroyed(flood), [...Array(7).fill(true), ...Array(3).fill(false)]);
   callers.resetAll();
   agents.resetAll();
+});
+
+test("a usual CONNECT is reported without Node's parser where the port wants that, and else by it", async () => {
+  const reported: string[] = [];
+  const onConnect = () => reported.push("by Node's parser");
+  const onUsualConnect = () => reported.push("without it");
+  for (const handler of [{ onConnect }, { onConnect, onUsualConnect }]) {
+    for (const field of ["Host: a:1", "X: y"]) {
+      const [near, far] = duplexPair();
+      const one = new IncomingConnection(near as Socket);
+      one.handedOn(near as Socket);
+      connections(handler).take(one);
+      far.write(`CONNECT a:1 HTTP/1.1\r\n${field}\r\n\r\n`);
+      await turn();
+      near.destroy();
+    }
+  }
+  assert.deepEqual(reported, ["by Node's parser", "by Node's parser", "without it", "by Node's parser"]);
 });

@@ -14,6 +14,7 @@ class Reader extends Writable {
 
   override _write(chunk: Buffer, _encoding: string, done: () => void): void {
     this.messages.push(String(chunk));
+    this.emit("written");
     if (this.isStuck) this.#taken = done;
     else done();
   }
@@ -138,4 +139,14 @@ test("a reader that is slow misses messages, which nobody keeps for it, and then
   await until(() => !slow.writableNeedDrain);
   await second(quick, slow);
   assert.deepEqual(slow.last, { event: "all", facts: { server: 19 } });
+});
+
+test("other connections have a turn of the event loop after each reader", async (t) => {
+  const { join, second } = feedOf(t);
+  const readers = [join(), join()];
+  await until(() => readers.every(({ messages }) => messages.length === 2));
+  let seen = 0;
+  readers[0]?.once("written", () => setImmediate(() => (seen = readers[1]?.messages.length ?? 0)));
+  await second(...readers);
+  assert.equal(seen, 2, "the second reader has its message later");
 });
