@@ -100,7 +100,7 @@ export class CarriedConnection extends IncomingConnection<AgentHost> {
  * identities, and its dates. Throws as `authenticateByCertificate` does.
  */
 function verifyCarried(
-  { chain }: Pick<CarriedConnection, "chain">,
+  { chain }: CarriedConnection,
   rules: Pick<AgentHost, "trust" | "identities" | "rule">,
 ): PeerIdentity {
   if (chain.length === 0) {

@@ -241,7 +241,7 @@ const NO_CREDENTIAL = "no credential";
  */
 export function shownCredential(
   socket: Socket,
-  { authorization }: Pick<IncomingHttpHeaders, "authorization">,
+  { authorization }: IncomingHttpHeaders,
   rules: Pick<PeerRules, "verifier"> | undefined,
 ): string {
   const hasToken = presentedToken(authorization) !== undefined;

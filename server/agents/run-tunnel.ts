@@ -47,7 +47,7 @@ export interface ReservedTunnel {
  */
 export function requireAcceptedHello(
   hello: Pick<Hello, "cluster">,
-  { peer, ca }: Pick<Credential, "peer" | "ca">,
+  { peer, ca }: Credential,
   { name }: Pick<ClusterTunnels, "name">,
   rules: Pick<PeerRules, "ca" | "identities" | "trust">,
 ): void {
@@ -69,7 +69,7 @@ export function requireAcceptedHello(
  */
 export function claimedIdentifiers(
   { identifiers: given = {} }: Pick<Hello, "identifiers">,
-  { identity, peer }: Pick<Credential, "identity" | "peer">,
+  { identity, peer }: Credential,
   { name, rules }: Pick<ClusterTunnels, "name" | "rules">,
 ): AgentIdentifiers {
   let identifiers: AgentIdentifiers;
@@ -90,8 +90,8 @@ export function claimedIdentifiers(
  * Reserves a place for a new tunnel, or throws `LinkRefused`. `innerKey`: the key of the inner TLS that it begins with.
  */
 export function reserve(
-  hello: Pick<Hello, "agentId" | "instance" | "probe" | "identifiers">,
-  credential: Pick<Credential, "identity" | "peer">,
+  hello: Hello,
+  credential: Credential,
   cluster: ClusterTunnels,
   { options, links, draining }: AgentsContext,
   innerKey?: LinkKey,

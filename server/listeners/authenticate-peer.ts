@@ -126,7 +126,7 @@ interface VerifiedToken {
  */
 export async function authenticateByToken(
   { token, cluster }: PresentedToken,
-  { socket }: Pick<TlsPeer, "socket">,
+  { socket }: TlsPeer,
   role: RoleName,
   rules: PeerRules,
   { address, deadlineMs, most }: TokenBounds,

@@ -215,7 +215,7 @@ export function closedEarlyReason({ errored }: Pick<TLSSocket, "errored">): stri
  */
 export function logClosedEarly(
   { socket, ...fields }: { listener: "callers" | "agents"; cluster: string; remote: string; socket: TLSSocket },
-  { log, throttledLog }: Pick<ServerContext, "log" | "throttledLog">,
+  { log, throttledLog }: ServerContext,
 ): void {
   const isSilent = socket.bytesRead === 0;
   const reason = isSilent ? closedEarlyReason(socket) : "only a part of a request has come";

@@ -26,7 +26,7 @@ export const NO_PROXY_REQUEST = "this is an HTTP proxy: send it CONNECT, or requ
 export const UNKNOWN_CODING = "Transfer-Encoding has another coding than chunked, which this proxy does not pass on";
 
 /** Whether the body has a transfer coding beside `chunked`, which `node:http` leaves in the bytes that it passes on. */
-export function hasUnknownCoding({ headers }: Pick<IncomingMessage, "headers">): boolean {
+export function hasUnknownCoding({ headers }: IncomingMessage): boolean {
   const codings = headers["transfer-encoding"];
   return codings !== undefined && codings.trim().toLowerCase() !== "chunked";
 }

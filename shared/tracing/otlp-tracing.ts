@@ -12,8 +12,7 @@ import {
 } from "@opentelemetry/sdk-trace";
 import { version } from "../basics/program.ts";
 import { printable } from "../outcomes.ts";
-import type { Logger } from "../runtime/logger.ts";
-import type { SpanAttributes, TracedService, TraceSpan, Tracing, TracingOptions } from "./tracing.ts";
+import type { SpanAttributes, TracedService, TraceSpan, Tracing, TracingLog, TracingOptions } from "./tracing.ts";
 
 /** Spans that wait for the receiver. More are dropped: a receiver that is slow or gone costs memory for these. */
 const MOST_WAITING = 2_048;
@@ -32,7 +31,7 @@ export class OtlpTracing implements Tracing {
   constructor(
     { otlpEndpoint, traceSamplingRatePerMillion }: TracingOptions,
     { name, id }: TracedService,
-    log: Pick<Logger, "warn">,
+    log: TracingLog,
   ) {
     const exporter = new CountedExporter(this.counts, otlpEndpoint, log);
     this.#provider = new TracerProvider({
@@ -104,13 +103,13 @@ function given(attributes: SpanAttributes): Record<string, string | number> {
 class CountedExporter implements SpanExporter {
   readonly #exporter: SpanExporter;
   readonly #counts: { sent: number; lost: number };
-  readonly #log: Pick<Logger, "warn">;
+  readonly #log: TracingLog;
   /** The last batch was not taken. */
   #isLosing = false;
   /** Spans that the processor has given away. */
   taken = 0;
 
-  constructor(counts: { sent: number; lost: number }, endpoint: string, log: Pick<Logger, "warn">) {
+  constructor(counts: { sent: number; lost: number }, endpoint: string, log: TracingLog) {
     this.#counts = counts;
     this.#log = log;
     this.#exporter = new OTLPTraceExporter({ url: new URL("v1/traces", withSlash(endpoint)).href });

@@ -1,3 +1,5 @@
+import type { Logger } from "../runtime/logger.ts";
+
 /** Where spans go, and how many CONNECTs begin a trace. */
 export interface TracingOptions {
   /** Base URL of an OTLP receiver over HTTP, without `/v1/traces`. Empty: no traces. */
@@ -10,6 +12,9 @@ export interface TracedService {
   readonly name: string;
   readonly id: string;
 }
+
+/** Where it is said that spans are lost. */
+export type TracingLog = Pick<Logger, "warn">;
 
 /** Values of a span. Undefined values are left out. */
 export type SpanAttributes = Readonly<Record<string, string | number | undefined>>;
