@@ -11,6 +11,7 @@ import {
   startConnectProxy,
   startRelayPair,
 } from "./contenders.ts";
+import { against } from "./measures/against.ts";
 import { atRest } from "./measures/at-rest.ts";
 import { clusters } from "./measures/clusters.ts";
 import { connect } from "./measures/connect.ts";
@@ -45,6 +46,7 @@ const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
   throughput,
   latency,
   connect,
+  against,
   memory,
   start,
   "slow-line": slowLine,

@@ -4,6 +4,7 @@ const GROUPS = [
   "throughput",
   "latency",
   "connect",
+  "against",
   "memory",
   "start",
   "slow-line",
