@@ -39,7 +39,7 @@ export async function pages(bench: Bench): Promise<Row[]> {
   await using agent = await startAgentProcess(cluster, agentPort, QUIET);
   await using browsers = new BenchChild<PageMethods>("pages.ts");
   await using bare = new BenchChild<BareEventsMethods>("floors/bare-events.ts");
-  const portOf = { bare: (await bare.call("listen", {})).port, culvert: adminPort };
+  const portOf = { bare: (await bare.call("start", {})).port, culvert: adminPort };
   const connect = (target: keyof typeof bench.around.ports) => `127.0.0.1:${bench.around.ports[target]}`;
   const of = (name: State): Contender => ({
     ...{ name, near: server.pid, far: agent.pid },
