@@ -93,9 +93,12 @@ const KEPT = 10;
 
 /** The last different refusals of a cluster: a peer that retries counts as one of them. */
 export class RecentRefusals {
+  /** All that were added. */
+  count = 0;
   readonly #last = new RecentMap<string, RefusedPeerCount>(KEPT);
 
   add({ side, code, from, target, reason, certificate, fault }: RefusedPeer, now = new Date()): void {
+    this.count++;
     const shown = {
       side,
       code,

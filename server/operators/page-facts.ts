@@ -4,6 +4,7 @@ import { oncePerSecond } from "../../shared/basics/timers.ts";
 import { loadMeter } from "../../shared/node/engine.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
+import type { Cluster } from "../clusters/cluster.ts";
 import type { RefusedPeerCount } from "../metrics/cluster-figures.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import type { CertificateFact, ClusterFact, ClusterState, Facts, LoadFact, RefusalFact } from "./facts.ts";
@@ -16,10 +17,10 @@ import type { TrafficHistory } from "./traffic-history.ts";
 /** Refusals and certificates that the page lists; of one cluster it has all. */
 const MAX_LISTED = 50;
 /**
- * Clusters that are looked at for one message, 6 ms of work, so that callers feel no page however many clusters there
- * are: a change among a thousand shows within 5 s.
+ * Beside those whose document, agents or refusals have changed, this many clusters are looked at for one message: 1 ms
+ * of work, so that callers feel no page however many clusters there are. The rates of a thousand are at most 20 s old.
  */
-const CLUSTERS_EACH_TIME = 200;
+const CLUSTERS_IN_TURN = 50;
 /** A busy loop is late by as much as its timers are, beyond this period, ms. */
 const DELAY_RESOLUTION_MS = 20;
 
@@ -34,8 +35,10 @@ export interface PageSource {
   ownProblems(): string[];
 }
 
-/** The parts of one cluster in the facts that are lists. */
-interface OfCluster {
+/** A cluster when it was looked at, and its parts of the facts that are lists. */
+interface Looked {
+  readonly cluster: Cluster;
+  readonly changes: number;
   readonly problems: readonly string[];
   readonly certificates: readonly Expiring[];
   readonly refusals: readonly RefusalFact[];
@@ -48,8 +51,8 @@ export class PageFacts implements FeedSource {
   readonly #delay = monitorEventLoopDelay({ resolution: DELAY_RESOLUTION_MS });
   readonly #busy = loadMeter();
   /** By the name of the cluster. */
-  readonly #listed = new Map<string, OfCluster>();
-  /** Names of the clusters that are looked at for the next messages, in turn. */
+  readonly #looked = new Map<string, Looked>();
+  /** Names of the clusters that are looked at for the next messages, whether they have changed or not. */
   #due: string[] = [];
   #history = { steps: -1, shown: {} };
   readonly #others: OtherPages;
@@ -63,30 +66,38 @@ export class PageFacts implements FeedSource {
     const { view, history } = this.#source;
     yield ["server", this.#server()];
     yield ["load", this.#load()];
-    if (this.#due.length === 0) this.#due = this.#allNames();
-    const isFirst = this.#listed.size === 0;
-    for (const name of this.#due.splice(0, isFirst ? this.#due.length : CLUSTERS_EACH_TIME)) {
-      this.#listed.delete(name); // it is the last one in the order of the next turn
+    if (this.#due.length === 0) this.#due = [...this.#looked.keys()];
+    const changed = this.#changed();
+    for (const name of new Set([...changed, ...this.#due.splice(0, CLUSTERS_IN_TURN)])) {
       const runtime = view.served.clusters?.get(name);
+      if (runtime === undefined) this.#looked.delete(name);
       yield [`cluster/${name}`, runtime && this.#look(runtime)];
     }
-    if (this.#due.length === 0) yield* Object.entries(this.#lists());
+    if (changed.length > 0 || this.#due.length === 0) yield* Object.entries(this.#lists());
     if (this.#history.steps !== history.steps) this.#history = { steps: history.steps, shown: history.shown() };
     yield ["history", this.#history.shown];
     yield ["phases", history.phases()];
     yield ["others", this.#others.facts()];
   }
 
-  /** New clusters come first, and those that are not served any more are among the others. */
-  #allNames(): string[] {
-    const served = Array.from(this.#source.view.served.clusters?.all() ?? [], ({ cluster }) => cluster.name);
-    return [...served.filter((name) => !this.#listed.has(name)), ...this.#listed.keys()];
+  /** The clusters that are new, that are gone, or whose document, agents or refusals have changed. */
+  #changed(): string[] {
+    const { clusters } = this.#source.view.served;
+    const changed = [...this.#looked.keys()].filter((name) => clusters?.get(name) === undefined);
+    for (const runtime of clusters?.all() ?? []) {
+      const { name } = runtime.cluster;
+      const looked = this.#looked.get(name);
+      if (looked?.cluster !== runtime.cluster || looked.changes !== changesOf(runtime)) changed.push(name);
+    }
+    return changed;
   }
 
   #look(runtime: ClusterRuntime): ClusterFact {
-    const { name } = runtime.cluster;
+    const { cluster } = runtime;
+    const { name } = cluster;
     const refusals = runtime.figures.refusals.list();
-    this.#listed.set(name, {
+    this.#looked.set(name, {
+      ...{ cluster, changes: changesOf(runtime) },
       problems: this.#problemsOf(runtime),
       certificates: [...runtime.expiring()],
       refusals: refusals.map((refusal) => ({ ...refusal, cluster: name })),
@@ -114,7 +125,7 @@ export class PageFacts implements FeedSource {
 
   /** Nobody looks any more. */
   stop(): void {
-    this.#listed.clear();
+    this.#looked.clear();
     this.#due = [];
     this.#delay.disable();
   }
@@ -163,7 +174,7 @@ export class PageFacts implements FeedSource {
   #lists(): Pick<Facts, "problems" | "certificates" | "refusals"> {
     const { view, context, ownProblems } = this.#source;
     const { served, others } = view;
-    const listed = [...this.#listed.values()];
+    const listed = [...this.#looked.values()];
     const own = [...(served.flags?.expiring() ?? []), ...(others.peers?.expiring() ?? [])];
     const refused = context.metrics.refusals.list().map((refusal) => ({ ...refusal, cluster: "" }));
     return {
@@ -177,6 +188,11 @@ export class PageFacts implements FeedSource {
         .slice(0, MAX_LISTED),
     };
   }
+}
+
+/** Grows with each change of its agents and with each refusal. */
+function changesOf({ tunnels, figures }: ClusterRuntime): number {
+  return tunnels.changes + figures.refusals.count;
 }
 
 function certificateFact({ cluster, thing, by, consequence, notBefore, notAfter }: Expiring): CertificateFact {

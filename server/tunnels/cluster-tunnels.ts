@@ -34,6 +34,8 @@ export class ClusterTunnels implements Candidates {
   readonly ofPeers = { pending: 0, open: 0 };
   /** Called when a tunnel was added, drains or was removed, and when it has lost or regained its connection. */
   onChanged: () => void = () => {};
+  /** How often `onChanged` was called. */
+  changes = 0;
   readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
   readonly places: AgentPlaces;
   readonly pace = new AgentPace();
@@ -171,7 +173,10 @@ export class Registry {
 
   add(name: string, limits: ClusterLimits): ClusterTunnels {
     const cluster = new ClusterTunnels(name, limits, this.#pool);
-    cluster.onChanged = () => this.#onChanged(name, this.#clusters.get(name));
+    cluster.onChanged = () => {
+      cluster.changes++;
+      this.#onChanged(name, this.#clusters.get(name));
+    };
     this.#clusters.set(name, cluster);
     return cluster;
   }
