@@ -124,7 +124,7 @@ const CHANGED_ROWS = `new Promise((resolve) => {
   });
 })`;
 
-test("a thousand clusters are listed, searched, filtered by state and sorted", async () => {
+test("a thousand clusters are listed, searched, filtered by state and sorted, and a change of one is shown at once", async (t) => {
   await using many = await PageWorld.start(numbered("tenant", 999));
   await many.startAgent("agent-1");
   await using opened = await openPage(browser, many.url);
@@ -143,6 +143,10 @@ test("a thousand clusters are listed, searched, filtered by state and sorted", a
   await shows(page, "th[aria-sort=descending]", /Agents/);
   await shows(page, "tbody tr:first-child", /^blueok/);
   assert.equal(await page.evaluate(CHANGED_ROWS), 0, "messages without news draw no row again");
+  const cutAt = performance.now();
+  await many.relay.unplug();
+  await shows(page, "tbody tr:first-child", /^bluelink lost/);
+  t.diagnostic(`shown ${Math.round(performance.now() - cutAt)} ms after the cut`);
   assert.deepEqual(complaints, []);
 });
 
