@@ -109,19 +109,15 @@ async function ensureSecret(
     if (decision.done === "kept") return [present as Secret, decision];
     const { cert, key } = decision.pair;
     const data = { "tls.crt": base64(cert), "tls.key": base64(key), "ca.crt": base64(ca ?? cert) };
-    if (present !== undefined) {
-      // `present` has the resourceVersion: the API server refuses the write if the Secret has changed.
-      const next = { ...present, data: { ...present.data, ...data } };
-      if (await secrets.replace(name, next)) return [next, decision];
-    } else {
-      const next = { ...newSecret(name), data };
-      if (await secrets.create(name, next)) return [next, decision];
-    }
+    // `present` has the resourceVersion: the API server refuses the write if the Secret has changed.
+    const before = present ?? newSecret(name);
+    const next: Secret = { ...before, data: { ...before.data, ...data } };
+    if (await secrets.write(present === undefined ? "create" : "update", name, next)) return [next, decision];
   }
   throw new KubeFailure(`the secret ${name} was changed ${ATTEMPTS} times by others in the meantime: run this again`);
 }
 
-function newSecret(name: string) {
+function newSecret(name: string): Secret {
   return {
     apiVersion: "v1",
     kind: "Secret",
@@ -298,20 +294,12 @@ export class KubeSecrets {
     throw this.#collection.unexpected(`a Secret for ${name}`, firstIssue(parsed.error));
   }
 
-  /** Returns false if a Secret of this name exists by now. */
-  async create(name: string, secret: object): Promise<boolean> {
-    const answer = await this.#collection.ask("create", { name, body: secret, signal: this.#deadline });
-    if (answer.status === 409) return false;
+  /** Returns false if another process was faster: the Secret exists by now, or has been changed or deleted. */
+  async write(verb: "create" | "update", name: string, secret: Secret): Promise<boolean> {
+    const answer = await this.#collection.ask(verb, { name, body: secret, signal: this.#deadline });
+    if (answer.status === 409 || (answer.status === 404 && verb === "update")) return false;
     if (answer.status === 404) throw new KubeFailure(`there is no namespace "${this.#namespace}": create it first`);
-    this.#collection.requireSuccess(answer, "create", name);
-    return true;
-  }
-
-  /** Returns false if the Secret has been changed or deleted since it was read. */
-  async replace(name: string, secret: Secret): Promise<boolean> {
-    const answer = await this.#collection.ask("update", { name, body: secret, signal: this.#deadline });
-    if (answer.status === 409 || answer.status === 404) return false;
-    this.#collection.requireSuccess(answer, "update", name);
+    this.#collection.requireSuccess(answer, verb, name);
     return true;
   }
 
