@@ -1,5 +1,5 @@
-import { constants, existsSync } from "node:fs";
-import { copyFile, link, mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { mkdir, open, rm, stat } from "node:fs/promises";
 import { isIP } from "node:net";
 import { basename, dirname, join, resolve } from "node:path";
 import { HOST_LABEL } from "../../shared/address/server-name.ts";
@@ -175,41 +175,22 @@ function presentIn(dir: string, names: readonly string[]): string[] {
   return names.filter((name) => existsSync(join(dir, name)));
 }
 
-/**
- * Writes the files into a temporary folder, then links each one into place: unlike rename(), link() never replaces a
- * file.
- */
+/** Writes all files or none. The flag `wx` never replaces a file, not even one that another process has just made. */
 async function writeAll(dir: string, contents: Record<PkiFile, string>): Promise<Record<PkiFile, string>> {
-  const staging = await mkdtemp(join(dir, ".pki-")).catch((error: unknown) => {
-    throw cannotWrite(dir, error);
-  });
-  const placed: string[] = [];
+  const paths = Object.fromEntries(pkiFiles().map((name) => [name, join(dir, name)])) as Record<PkiFile, string>;
+  const begun: string[] = [];
   try {
     for (const name of pkiFiles()) {
-      const mode = name.endsWith(".key") ? 0o600 : 0o644;
-      await writeFile(join(staging, name), contents[name], { mode });
-    }
-    for (const name of pkiFiles()) {
-      await place(join(staging, name), join(dir, name));
-      placed.push(join(dir, name));
+      const file = await open(paths[name], "wx", name.endsWith(".key") ? 0o600 : 0o644);
+      begun.push(paths[name]);
+      await file.writeFile(contents[name]).finally(() => file.close());
     }
   } catch (error) {
-    for (const path of placed) await rm(path, { force: true });
+    for (const path of begun) await rm(path, { force: true });
     if ((error as NodeJS.ErrnoException).code === "EEXIST") throw overwrites(dir, "files of another set");
     throw cannotWrite(dir, error);
-  } finally {
-    await rm(staging, { recursive: true, force: true });
   }
-  return Object.fromEntries(pkiFiles().map((name) => [name, join(dir, name)])) as Record<PkiFile, string>;
-}
-
-async function place(from: string, to: string): Promise<void> {
-  try {
-    await link(from, to);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "EEXIST") throw error;
-    await copyFile(from, to, constants.COPYFILE_EXCL); // a file system without hard links
-  }
+  return paths;
 }
 
 /** Throws a `ConfigError` for a name that cannot be in the subjectAltName of a certificate. */
