@@ -1,6 +1,8 @@
 import { once } from "node:events";
+import { type IncomingMessage, request } from "node:http";
 import net from "node:net";
 import { type Duplex, duplexPair, finished } from "node:stream";
+import { text } from "node:stream/consumers";
 import tls from "node:tls";
 import { untilAborted } from "../../shared/basics/promises.ts";
 
@@ -10,13 +12,12 @@ interface ConnectPlan {
 }
 
 const DEADLINE_MS = 10_000;
-const MAX_ANSWER_BYTES = 16_384;
 
 /**
  * Sends one CONNECT as kube-apiserver does: mutual TLS, CONNECT, then TLS with the target inside the tunnel. Says after
  * each step what has happened.
  */
-export async function connectOnce(plan: ConnectPlan, step: (text: string) => void): Promise<void> {
+export async function connectOnce(plan: ConnectPlan, step: (sentence: string) => void): Promise<void> {
   const raw = net.connect(plan.proxy.port, "127.0.0.1");
   raw.on("error", () => {});
   const limit = AbortSignal.timeout(DEADLINE_MS);
@@ -29,7 +30,7 @@ export async function connectOnce(plan: ConnectPlan, step: (text: string) => voi
   }
 }
 
-async function steps(raw: net.Socket, { proxy, target }: ConnectPlan, step: (text: string) => void): Promise<void> {
+async function steps(raw: net.Socket, { proxy, target }: ConnectPlan, step: (sentence: string) => void): Promise<void> {
   const authority = `${target.host}:${target.port}`;
   await once(raw, "connect");
   step(`TCP connection to 127.0.0.1:${proxy.port}`);
@@ -37,16 +38,17 @@ async function steps(raw: net.Socket, { proxy, target }: ConnectPlan, step: (tex
   const outer = await secure(raw, { ca: proxy.ca, cert: proxy.cert, key: proxy.key, servername: "localhost" });
   step(`${outer.getProtocol()} with the server: it is ${nameOf(outer)}, we are CN=culvert-client`);
 
-  outer.write(`CONNECT ${authority} HTTP/1.1\r\nHost: ${authority}\r\n\r\n`);
-  const answer = await readAnswer(outer);
-  if (!answer.startsWith("HTTP/1.1 200 ")) throw new Error(`the server answered: ${answer}`);
-  step(`CONNECT ${authority} to server, agent, target: ${answer}`);
+  const asked = request({ method: "CONNECT", path: authority, createConnection: () => outer }).end();
+  const [answer] = (await once(asked, "connect")) as [IncomingMessage];
+  const statusLine = `HTTP/${answer.httpVersion} ${answer.statusCode} ${answer.statusMessage}`;
+  if (answer.statusCode !== 200) throw new Error(`the server answered: ${statusLine}`);
+  step(`CONNECT ${authority} to server, agent, target: ${statusLine}`);
 
   const inner = await secure(inside(outer), { ca: target.ca, servername: target.host });
   step(`${inner.getProtocol()} with the target, through the tunnel: it is ${nameOf(inner)}`);
 
   inner.write(`GET /from-the-demo HTTP/1.1\r\nHost: ${authority}\r\nConnection: close\r\n\r\n`);
-  const [head = "", body = ""] = (await readAll(inner)).split("\r\n\r\n", 2);
+  const [head = "", body = ""] = (await text(inner)).split("\r\n\r\n", 2);
   step(`GET /from-the-demo: ${head.split("\r\n", 1)[0]}: "${body.split("\n", 1)[0]}"`);
   await endCleanly(outer);
 }
@@ -80,29 +82,4 @@ async function secure(socket: Duplex, options: tls.ConnectionOptions): Promise<t
 
 function nameOf(socket: tls.TLSSocket): string {
   return `CN=${[socket.getPeerCertificate().subject.CN].flat()[0]}`;
-}
-
-/** Reads a whole answer, up to its blank line, and returns the status line. */
-function readAnswer(socket: Duplex): Promise<string> {
-  return new Promise((resolve, reject) => {
-    let text = "";
-    const onData = (chunk: Buffer): void => {
-      text += chunk.toString("latin1");
-      if (!text.includes("\r\n\r\n") && text.length < MAX_ANSWER_BYTES) return;
-      socket.off("data", onData);
-      socket.pause();
-      resolve(text.slice(0, text.indexOf("\r\n")));
-    };
-    socket.on("data", onData);
-    socket.once("close", () => reject(new Error("the server closed the connection before it answered")));
-  });
-}
-
-async function readAll(socket: Duplex): Promise<string> {
-  let text = "";
-  for await (const chunk of socket) {
-    text += String(chunk);
-    if (text.length > MAX_ANSWER_BYTES) break;
-  }
-  return text;
 }
