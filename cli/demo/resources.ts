@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { rmSync } from "node:fs";
-import { lstat, mkdtemp, readdir, rm } from "node:fs/promises";
+import { mkdtemp } from "node:fs/promises";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -136,39 +136,15 @@ export interface DemoFolder {
   remove(): void;
 }
 
-const OURS = /^culvert-demo-(\d+)-[A-Za-z0-9]{6}$/;
-
 /** A temporary folder that the demo removes at its end, or the folder of --dir, which stays. */
 export async function demoFolder(dir: string | undefined): Promise<DemoFolder> {
   if (dir !== undefined) return { path: await makeFolder(dir), remove: () => {} };
   const parent = tmpdir();
   try {
-    await removeStale(parent);
-    const path = await mkdtemp(join(parent, `culvert-demo-${process.pid}-`));
+    const path = await mkdtemp(join(parent, "culvert-demo-"));
     return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
   } catch (error) {
     throw cannotWrite(`${parent} (name another folder by --dir, or by TMPDIR)`, error);
-  }
-}
-
-/** Removes folders of this user's demos that were killed: their names contain the id of a process that has ended. */
-async function removeStale(parent: string): Promise<void> {
-  for (const name of await readdir(parent)) {
-    const pid = Number(OURS.exec(name)?.[1]);
-    if (!Number.isSafeInteger(pid) || pid < 1 || isAlive(pid)) continue;
-    const path = join(parent, name);
-    const found = await lstat(path).catch(() => undefined);
-    if (found?.isDirectory() && found.uid === process.getuid?.()) await rm(path, { recursive: true, force: true });
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    // EPERM: the process runs as another user.
-    return (error as NodeJS.ErrnoException).code !== "ESRCH";
   }
 }
 
