@@ -41,7 +41,8 @@ export class Children {
   readonly #onLine: (name: string, line: string) => void;
   readonly #running = new Map<ChildProcess, Promise<void>>();
   readonly #death = deferred<never>();
-  #closing = false;
+  /** `close()` was called: ends of children are expected. */
+  closing = false;
 
   constructor(onLine: (name: string, line: string) => void) {
     this.#onLine = onLine;
@@ -50,14 +51,9 @@ export class Children {
     process.once("exit", this.#onExit);
   }
 
-  /** `close()` was called: ends of children are expected. */
-  get closing(): boolean {
-    return this.#closing;
-  }
-
   /** Runs a command of this program. Its channel (`ipc`) ends it when the demo was killed: cli/main.ts. */
   start(name: string, args: readonly string[]): Child {
-    if (this.#closing) throw new Error("the demo is ending");
+    if (this.closing) throw new Error("the demo is ending");
     const [program, ...line] = programCommand();
     const child = spawn(program, [...line, ...args], {
       // Its stdin is not read. "ignore" would need a /dev/null.
@@ -78,7 +74,7 @@ export class Children {
     const ended = new Promise<void>((resolve) => {
       const onEnd = (how: string): void => {
         this.#running.delete(child);
-        if (!this.#closing) this.#death.reject(new ChildDied(name, how, log));
+        if (!this.closing) this.#death.reject(new ChildDied(name, how, log));
         resolve();
       };
       child.once("error", (error) => onEnd(error.message));
@@ -91,7 +87,7 @@ export class Children {
 
   /** Sends SIGTERM to all, and SIGKILL to those that have not ended in time. */
   async close(): Promise<void> {
-    this.#closing = true;
+    this.closing = true;
     for (const child of this.#running.keys()) child.kill("SIGTERM");
     const timer = setTimeout(() => this.kill(), KILL_AFTER_MS);
     await Promise.all(this.#running.values());
@@ -166,21 +162,13 @@ export async function choosePorts<Name extends string>(
   const chosen: Partial<Record<Name, ChosenPort>> = {};
   try {
     // All are kept open until the last is chosen, so that no port is chosen twice.
-    const busy: Name[] = [];
     for (const name of Object.keys(wanted) as Name[]) {
-      const server = await listen(wanted[name].port);
-      if (server === undefined) busy.push(name);
-      else {
-        held.push(server);
-        chosen[name] = wanted[name];
-      }
-    }
-    for (const name of busy) {
-      const server = await listen(0);
+      const { port, purpose } = wanted[name];
+      const server = (await listen(port)) ?? (await listen(0));
       if (server === undefined) throw new Error("no port of 127.0.0.1 is free");
       held.push(server);
-      const { port } = server.address() as AddressInfo;
-      chosen[name] = { ...wanted[name], port, insteadOf: wanted[name].port };
+      const { port: found } = server.address() as AddressInfo;
+      chosen[name] = { port: found, purpose, ...(found !== port && { insteadOf: port }) };
     }
     return chosen as Record<Name, ChosenPort>;
   } finally {
