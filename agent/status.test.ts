@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { readiness, status, type UplinkSummary, type UplinksSummary } from "./status.ts";
+import type { UplinkStateName } from "./context/metrics.ts";
+import { readiness, status, type UplinksSummary } from "./status.ts";
 
-type StateName = UplinkSummary["state"]["state"];
-
-const summaryOf = (...states: StateName[]): UplinksSummary => {
+const summaryOf = (...states: UplinkStateName[]): UplinksSummary => {
   const uplinks = states.map((state) => ({ state: { state } }));
   return { uplinks, wanted: uplinks.length, servers: undefined };
 };
+
+const inJson = (shown: unknown): unknown => JSON.parse(JSON.stringify(shown));
 
 test("any, more than half, or all of the servers make an agent ready, as its operator says", () => {
   const [on, off] = ["connected", "waiting"] as const;
@@ -56,7 +57,7 @@ test("status says what it is of, since when an uplink is connected, and why it i
     { ...one, state: { state: "connected" as const, sinceMs: performance.now() - 60_000 } },
     { ...one, state: { state: "waiting" as const }, failure: "nobody listens" },
   ];
-  const shown = status("a1", { uplinks, wanted: 2, servers: 3 }, 0, {}) as {
+  const shown = inJson(status("a1", { uplinks, wanted: 2, servers: 3 }, 0, {})) as {
     kind: string;
     uplinks: { since?: string; failure?: string }[];
   };
@@ -83,9 +84,7 @@ test("status shows of each path what it has shown, and no limit that nobody has 
     connections: () => [],
     state: { state: "connected" as const },
   }));
-  const shown = status("a1", { uplinks, wanted: 2, servers: 3 }, 0, {}) as {
-    uplinks: unknown[];
-  };
+  const shown = inJson(status("a1", { uplinks, wanted: 2, servers: 3 }, 0, {})) as { uplinks: unknown[] };
   assert.deepEqual(shown.uplinks, [
     {
       server: "wss://0",

@@ -1,6 +1,6 @@
 import { shownPace } from "../shared/link/link-events.ts";
 import type { Check } from "../shared/runtime/check.ts";
-import type { LearnedPath, UplinkStateName } from "./context/metrics.ts";
+import type { LiveUplink, UplinkStateName } from "./context/metrics.ts";
 import type { AgentOptions } from "./context/options.ts";
 import type { Connection } from "./uplink/connection.ts";
 
@@ -13,12 +13,9 @@ const NEEDED = {
   all: (wanted) => wanted,
 } as const satisfies Record<ReadinessRule, (wanted: number) => number>;
 
-/** The part of an uplink that readiness uses. */
-export type UplinkSummary = { readonly state: { readonly state: UplinkStateName } };
-
 /** The uplinks as a whole. */
-export interface UplinksSummary {
-  readonly uplinks: readonly UplinkSummary[];
+export interface UplinksSummary<U = Pick<LiveUplink, "state">> {
+  readonly uplinks: readonly U[];
   readonly wanted: number;
   /** How many servers there are; `undefined`: no server knows. */
   readonly servers: number | undefined;
@@ -58,19 +55,20 @@ export function credentialCheck(warnings: readonly string[], problem?: string): 
 }
 
 /** The facts of an uplink in `/status`. */
-type ShownUplink = {
-  readonly server: string;
-  readonly path: LearnedPath;
+interface ShownUplink extends LiveUplink {
   readonly failure: string | undefined;
   connections(): Iterable<Connection>;
   /** `sinceMs`: when it was connected, by the monotonic clock. */
-  readonly state: UplinkSummary["state"] & { readonly sinceMs?: number };
-};
+  readonly state: LiveUplink["state"] & { readonly sinceMs?: number };
+}
 
-/** The answer of `/status`: the uplinks, and the memory that each session holds. */
+/**
+ * The answer of `/status`: the uplinks, and the memory that each session holds. JSON leaves out what is undefined: a
+ * limit of the path that nobody has seen, or the time of an uplink that is not connected.
+ */
 export function status(
   agentId: string,
-  { uplinks, wanted, servers }: Omit<UplinksSummary, "uplinks"> & { readonly uplinks: readonly ShownUplink[] },
+  { uplinks, wanted, servers }: UplinksSummary<ShownUplink>,
   pendingDials: number,
   memory: unknown,
 ): unknown {
@@ -79,14 +77,14 @@ export function status(
     agentId,
     pendingDials,
     wanted,
-    ...(servers === undefined ? {} : { servers }),
+    servers,
     memory,
     uplinks: uplinks.map((uplink) => ({
       server: uplink.server,
       state: uplink.state.state,
-      ...since(uplink.state.sinceMs),
-      ...(uplink.failure === undefined ? {} : { failure: uplink.failure }),
-      path: shownPath(uplink.path),
+      since: dateOf(uplink.state.sinceMs),
+      failure: uplink.failure,
+      path: { ageLimitMs: rounded(uplink.path.ageLimitMs), heldBackMs: rounded(uplink.path.heldBackMs) },
       sessions: [...uplink.connections()].map(({ link, welcome, session }) => ({
         serverId: welcome.serverId,
         link: link.id,
@@ -102,16 +100,10 @@ export function status(
   };
 }
 
-/** Only of an uplink that is connected or suspended. */
-function since(sinceMs: number | undefined): { readonly since?: string } {
-  if (sinceMs === undefined) return {};
-  return { since: new Date(Date.now() + sinceMs - performance.now()).toISOString() };
+function dateOf(ms: number | undefined): Date | undefined {
+  return ms === undefined ? undefined : new Date(Date.now() + ms - performance.now());
 }
 
-/** A limit is there only when it was seen. */
-function shownPath({ ageLimitMs, heldBackMs }: LearnedPath): Record<string, number> {
-  return {
-    ...(ageLimitMs === undefined ? {} : { ageLimitMs: Math.round(ageLimitMs) }),
-    ...(heldBackMs === undefined ? {} : { heldBackMs: Math.round(heldBackMs) }),
-  };
+function rounded(ms: number | undefined): number | undefined {
+  return ms && Math.round(ms);
 }
