@@ -9,6 +9,7 @@ import { type ContentWatch, watchFiles } from "../shared/documents/watched-files
 import { FileDescriptors } from "../shared/limits/file-descriptors.ts";
 import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
+import { NAMES } from "../shared/names/lookup.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { started } from "../shared/runtime/run.ts";
@@ -22,7 +23,7 @@ import type { Session } from "../shared/yamux/session.ts";
 import type { AgentContext } from "./context/context.ts";
 import { AgentMetrics } from "./context/metrics.ts";
 import type { AgentOptions } from "./context/options.ts";
-import { type NameResolver, SYSTEM_RESOLVER } from "./context/servers.ts";
+import type { NameResolver } from "./context/servers.ts";
 import { NodeListeners } from "./destinations/node-listeners.ts";
 import type { ServerTunnel } from "./destinations/open-destination.ts";
 import { credentialCheck, readiness, status } from "./status.ts";
@@ -72,7 +73,7 @@ export class Agent implements AsyncDisposable {
   #closing: Promise<void> | undefined;
 
   constructor(options: AgentOptions, deps: AgentDeps) {
-    const { log, listenEphemeral = false, env = process.env, resolver = SYSTEM_RESOLVER } = deps;
+    const { log, listenEphemeral = false, env = process.env, resolver = NAMES } = deps;
     const { metrics } = this;
     this.#listenEphemeral = listenEphemeral;
     this.#pool = new MemoryPool(options.memoryLimit);

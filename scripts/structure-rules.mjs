@@ -124,6 +124,7 @@ export const FOLDERS = {
       "shared/documents",
       "shared/limits",
       "shared/link",
+      "shared/names",
       "shared/runtime",
       "shared/tls",
       "shared/wire",

@@ -127,7 +127,7 @@ test("of a name with addresses of both families those of one are servers", async
     [["10.0.0.1", "10.0.0.1"], ["10.0.0.1"]],
     [[], []],
   ] as const) {
-    const { addresses: seen } = await findAddresses(NAMED, resolver({ lookup: addresses(...found) }));
+    const { addresses: seen } = await findAddresses(NAMED, resolver({ find: addresses(...found) }));
     assert.deepEqual(
       seen.map(({ host }) => host),
       expected,
@@ -144,14 +144,14 @@ test("an answer is asked for again at its TTL, within bounds, and soon where non
     [undefined, 15_000],
   ] as const) {
     const ttl = async () => seconds ?? Promise.reject(new Error("of the hosts file"));
-    const { askAgainMs } = await findAddresses(NAMED, resolver({ lookup: addresses("10.0.0.1"), ttl }));
+    const { askAgainMs } = await findAddresses(NAMED, resolver({ find: addresses("10.0.0.1"), ttl }));
     assert.equal(askAgainMs, ms);
   }
 });
 
 test("an answer of any length is bounded", async () => {
   const many = Array.from({ length: 300 }, (_, index) => `10.0.${index >> 8}.${index & 255}`);
-  const { addresses: seen } = await findAddresses(NAMED, resolver({ lookup: addresses(...many) }));
+  const { addresses: seen } = await findAddresses(NAMED, resolver({ find: addresses(...many) }));
   assert.equal(seen.length, 64);
 });
 
@@ -178,11 +178,11 @@ test("SRV records without a host are no servers, and an answer without servers i
 
 test("with --server-address its name is asked for in place of the server's", async () => {
   const asked: string[] = [];
-  const lookup = (name: string) => {
+  const find = (name: string) => {
     asked.push(name);
     return addresses("10.0.0.1")(name);
   };
   const location = { ...NAMED, address: { host: "lb.example.com", port: 7 } };
-  const { addresses: seen } = await findAddresses(location, resolver({ lookup }));
+  const { addresses: seen } = await findAddresses(location, resolver({ find }));
   assert.deepEqual([asked, hosts(seen)], [["lb.example.com"], ["10.0.0.1 7"]]);
 });

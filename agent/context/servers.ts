@@ -1,8 +1,8 @@
-import type { LookupAddress, SrvRecord } from "node:dns";
+import type { LookupAddress } from "node:dns";
 import { isIP, isIPv6 } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { RouteFault } from "../../shared/dial/proxy-route.ts";
-import { NAMES } from "../../shared/names/lookup.ts";
+import type { NAMES } from "../../shared/names/lookup.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 
 /** The options that say which servers there are. */
@@ -102,19 +102,7 @@ export function parseHostPort(text: string): { readonly host: string; readonly p
 }
 
 /** The functions that ask DNS; tests have their own. */
-export interface NameResolver {
-  /** As the operating system resolves names, with its hosts file and its search domains. */
-  lookup(name: string): Promise<readonly LookupAddress[]>;
-  /** How long the answer may be kept, seconds. Rejects where that is not known. */
-  ttl(name: string, family: number): Promise<number>;
-  srv(name: string): Promise<readonly SrvRecord[]>;
-}
-
-export const SYSTEM_RESOLVER: NameResolver = {
-  lookup: (name) => NAMES.find(name),
-  ttl: (name, family) => NAMES.ttl(name, family),
-  srv: (name) => NAMES.srv(name),
-};
+export type NameResolver = Pick<typeof NAMES, "find" | "ttl" | "srv">;
 
 /** An address that DNS has for a server, or a host of an SRV record. */
 export interface FoundAddress extends Target {
@@ -148,7 +136,7 @@ export function mayHaveSeveral(location: ServerLocation): boolean {
 export async function findAddresses(location: ServerLocation, resolver: NameResolver): Promise<FoundAddresses> {
   if (location.srv !== undefined) return findBySrv(location.srv, resolver);
   const { host, port } = dialTargetOf(location);
-  const found = oneFamily(await resolver.lookup(host));
+  const found = oneFamily(await resolver.find(host));
   const family = found[0]?.family ?? 4;
   const addresses = found.map(({ address }) => ({ host: address, port }));
   return { addresses: bounded(addresses), askAgainMs: await askAgainMs(host, family, resolver) };

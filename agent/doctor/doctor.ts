@@ -2,16 +2,11 @@ import { formatTarget } from "../../shared/address/target.ts";
 import { type Draft, defineOptions, type OptionsOf, option, section } from "../../shared/config/options.ts";
 import type { Environment } from "../../shared/dial/proxy-route.ts";
 import type { Hello } from "../../shared/link/control.ts";
+import { NAMES } from "../../shared/names/lookup.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { agentOptions, resolveWithoutCredential } from "../context/options.ts";
-import {
-  findAddresses,
-  formatServer,
-  type ServerLocation,
-  SYSTEM_RESOLVER,
-  wantedServers,
-} from "../context/servers.ts";
+import { findAddresses, formatServer, type ServerLocation, wantedServers } from "../context/servers.ts";
 import { helloOf } from "../uplink/attempt.ts";
 import type { OpenedLink } from "../uplink/open-link.ts";
 import { Path } from "../uplink/path.ts";
@@ -61,7 +56,7 @@ async function bySrv(locations: readonly ServerLocation[]): Promise<readonly Ser
   const found = locations.map(async (location) => {
     const { srv, ...named } = location;
     if (srv === undefined) return [location];
-    const { addresses } = await findAddresses(location, SYSTEM_RESOLVER).catch(() => ({ addresses: [] }));
+    const { addresses } = await findAddresses(location, NAMES).catch(() => ({ addresses: [] }));
     return addresses.length === 0 ? [named] : addresses.map((address) => ({ ...named, address }));
   });
   return (await Promise.all(found)).flat();

@@ -4,11 +4,11 @@ import type { NameResolver } from "../context/servers.ts";
 /** A resolver that answers as the test says. */
 export function resolver(change: Partial<NameResolver> = {}): NameResolver {
   const missing = () => Promise.reject(new Error("ENOTFOUND"));
-  return { lookup: missing, ttl: missing, srv: missing, ...change };
+  return { find: missing, ttl: missing, srv: missing, ...change };
 }
 
-/** A lookup that finds these. */
-export function addresses(...found: string[]): NameResolver["lookup"] {
+/** Finds these addresses. */
+export function addresses(...found: string[]): NameResolver["find"] {
   return async () => found.map((address) => ({ address, family: address.includes(":") ? 6 : 4 }));
 }
 

@@ -165,18 +165,18 @@ function asking(t: TestContext, location: ServerLocation, change: Partial<NameRe
 
 test("through a proxy no name is resolved here: the proxy does it", async (t) => {
   let asked = 0;
-  const lookup = async () => {
+  const find = async () => {
     asked++;
     return [];
   };
-  const { answers } = asking(t, NAMED, { lookup }, false);
+  const { answers } = asking(t, NAMED, { find }, false);
   await until(() => answers.length === 1);
   assert.deepEqual([answers, asked], [[false], 0]);
 });
 
 test("an address is not asked for", async (t) => {
-  const { answers } = asking(t, parseServerUrl("wss://10.0.0.1"), { lookup: addresses("10.0.0.9") });
-  const other = asking(t, NAMED, { lookup: addresses("10.0.0.1") });
+  const { answers } = asking(t, parseServerUrl("wss://10.0.0.1"), { find: addresses("10.0.0.9") });
+  const other = asking(t, NAMED, { find: addresses("10.0.0.1") });
   await until(() => other.answers.length === 1);
   assert.deepEqual(answers, []);
 });
@@ -210,11 +210,11 @@ test("SRV records that have never resolved are a fault of the attempt that waits
 test("asked for anew a moment later, DNS is asked once more and not at once", async (t) => {
   const pass = mockTime(t);
   let asked = 0;
-  const lookup: NameResolver["lookup"] = async (name) => {
+  const find: NameResolver["find"] = async (name) => {
     asked++;
     return addresses("10.0.0.1")(name);
   };
-  const { answers, ways } = asking(t, NAMED, { lookup });
+  const { answers, ways } = asking(t, NAMED, { find });
   await until(() => answers.length === 1);
   for (let times = 0; times < 10; times++) ways.refresh();
   assert.equal(asked, 1);

@@ -68,11 +68,11 @@ class Named implements AsyncDisposable {
     };
     const { log, lines } = captureLog();
     this.lines = lines;
-    const lookup: NameResolver["lookup"] = async () => {
+    const find: NameResolver["find"] = async () => {
       this.lookups++;
       return this.addresses.map((address) => ({ address, family: 4 }));
     };
-    this.#agent = await startAgent(values, { log, resolver: { lookup, srv, ttl: async () => this.ttl } });
+    this.#agent = await startAgent(values, { log, resolver: { find, srv, ttl: async () => this.ttl } });
     return this.#agent;
   }
 
