@@ -5,10 +5,9 @@ import type { CarrierLost, ResumeReport } from "../../shared/link/link-events.ts
 import { GoAwayCode } from "../../shared/yamux/frame.ts";
 import { Session, type SessionHandler } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { Transport } from "../../shared/yamux/transport.ts";
 import type { AgentContext } from "../context/context.ts";
 import type { OpenedLink } from "./open-link.ts";
-import { type CarrierSource, Resumption, type ResumptionLink } from "./resumption.ts";
+import { type CarrierSource, Resumption } from "./resumption.ts";
 
 /** Receives the events of a connection. */
 export interface ConnectionOwner {
@@ -36,14 +35,6 @@ export interface Carriers extends CarrierSource {
   carrierAgeMs(): number;
 }
 
-/** The part of a link that a connection uses. */
-export type UplinkLink = Transport &
-  ResumptionLink &
-  Pick<Link, "remote" | "lost" | "probe" | "unacknowledged" | "pace" | "watch">;
-
-/** The parts of a connection: a link that the server has welcomed, and its session. */
-type Opened = Omit<OpenedLink, "link"> & { readonly link: UplinkLink };
-
 /** A server that asks all its agents for new carriers gets them spread over this time, ms. */
 const ROTATE_WITHIN_MS = 2_000;
 
@@ -52,7 +43,7 @@ const LAST_BYTES_MS = 10_000;
 
 /** A link and the session on it, as long as both last: over one carrier after the other. */
 export class Connection implements SessionHandler {
-  readonly link: UplinkLink;
+  readonly link: Link;
   readonly welcome: InnerWelcome;
   readonly session: Session;
   readonly onStream: (stream: Stream) => void;
@@ -67,7 +58,7 @@ export class Connection implements SessionHandler {
   #rotation: NodeJS.Timeout | undefined;
   #left = false;
 
-  constructor(opened: Opened, owner: ConnectionOwner, carriers: Carriers, context: AgentContext) {
+  constructor(opened: OpenedLink, owner: ConnectionOwner, carriers: Carriers, context: AgentContext) {
     const { link, pipe, welcome } = opened;
     const { options } = context;
     this.link = link;

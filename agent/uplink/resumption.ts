@@ -8,18 +8,8 @@ import {
 import { seconds } from "../../shared/basics/text.ts";
 import type { ProvenResume } from "../../shared/link/control.ts";
 import type { DialledAgain } from "../../shared/link/dial.ts";
-import type { Link } from "../../shared/link/link.ts";
-import type { LinkKey } from "../../shared/link/proof.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-
-/** The part of a link that a resume uses. */
-export type ResumptionLink = Pick<Link, "id" | "received" | "suspended" | "acks" | "resume" | "destroy">;
-
-interface ResumedLink {
-  readonly link: ResumptionLink;
-  /** Proves both ends of the link to each other. */
-  readonly key: LinkKey;
-}
+import type { OpenedLink } from "./open-link.ts";
 
 /** Opens the next carriers of a link. */
 export interface CarrierSource {
@@ -77,7 +67,7 @@ export function endsLink(error: unknown): boolean {
  * old carrier is still up (docs/link-protocol.md).
  */
 export class Resumption {
-  readonly #opened: ResumedLink;
+  readonly #opened: Pick<OpenedLink, "link" | "key">;
   readonly #source: CarrierSource;
   readonly #retry: RetryOptions;
   readonly #owner: ResumptionOwner;
@@ -95,7 +85,12 @@ export class Resumption {
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
 
-  constructor(opened: ResumedLink, source: CarrierSource, retry: RetryOptions, owner: ResumptionOwner) {
+  constructor(
+    opened: Pick<OpenedLink, "link" | "key">,
+    source: CarrierSource,
+    retry: RetryOptions,
+    owner: ResumptionOwner,
+  ) {
     this.#opened = opened;
     this.#source = source;
     this.#retry = retry;

@@ -16,12 +16,12 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import { AgentMetrics } from "../context/metrics.ts";
 import { contextOf, optionsOf } from "../testing/context.ts";
-import { type Carriers, Connection, type ConnectionOwner, type UplinkLink } from "./connection.ts";
+import { type Carriers, Connection, type ConnectionOwner } from "./connection.ts";
 import { Path } from "./path.ts";
 import { Uplink } from "./uplink.ts";
 
 /** A link over a pair of Duplex, whose far end the test holds. */
-class PairLink extends DuplexTransport implements UplinkLink {
+class PairLink extends DuplexTransport {
   readonly id: string;
   readonly remote = "test";
   readonly received = 0;
@@ -123,9 +123,8 @@ function uplink(t: TestContext) {
         const [near, far] = duplexPair();
         const session = new Session("server", new DuplexTransport(far), { onStream: () => {}, onClosed: () => {} });
         const link = new PairLink(`link-${tunnels.length + 1}`, near);
-        resolve(
-          new Connection({ link, key: LinkKey.random(), pipe: link, welcome: welcome() }, owner, carriers, context),
-        );
+        const opened = { link: link as unknown as Link, key: LinkKey.random(), pipe: link, welcome: welcome() };
+        resolve(new Connection(opened, owner, carriers, context));
         const tunnel = { link, session, near, far };
         tunnels.push(tunnel);
         return tunnel;
