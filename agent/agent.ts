@@ -14,7 +14,7 @@ import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { started } from "../shared/runtime/run.ts";
 import { ConditionLog, ThrottledLog } from "../shared/runtime/throttled-log.ts";
-import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
+import { AuthorityEnds, type Expiring, expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
 import { startTracing } from "../shared/tracing/start-tracing.ts";
 import type { Tracing } from "../shared/tracing/tracing.ts";
 import { DESTINATION_KIND } from "../shared/wire/destination-heads.ts";
@@ -30,7 +30,7 @@ import { credentialCheck, readiness, status } from "./status.ts";
 import { TargetPolicy } from "./streams/policy.ts";
 import { serve, TargetDials } from "./streams/serve.ts";
 import { attempt, helloOf } from "./uplink/attempt.ts";
-import { AgentExpiry, KeptCredentials, pathsOf } from "./uplink/credentials.ts";
+import { expiringOf, KeptCredentials, pathsOf } from "./uplink/credentials.ts";
 import { AgentRoutes } from "./uplink/proxy-route.ts";
 import type { SlotOwner } from "./uplink/slot.ts";
 import { UplinkSet } from "./uplink/uplink-set.ts";
@@ -62,7 +62,7 @@ export class Agent implements AsyncDisposable {
   readonly #pool: MemoryPool;
   #memoryWatch: MemoryWatch | undefined;
   readonly #credentials: KeptCredentials;
-  readonly #expiry: AgentExpiry;
+  readonly #authorities = new AuthorityEnds();
   #expiryLog: ConditionLog | undefined;
   readonly #uplinks: UplinkSet;
   readonly #node: NodeListeners;
@@ -100,8 +100,7 @@ export class Agent implements AsyncDisposable {
     });
     this.#dials = new TargetDials(context, policy);
     this.#credentials = new KeptCredentials(options, log);
-    this.#expiry = new AgentExpiry(options, () => this.#credentials.held);
-    metrics.expiry.watch(() => this.#expiry);
+    metrics.expiry.watch(() => this.#expiring());
     const hello = helloOf(options, `culvert/${version()}`);
     const routes = new AgentRoutes(options, env, log);
     const dial: SlotOwner["dial"] = ({ endpoints: { location: server, name }, address, path }, owner, signal) => {
@@ -146,7 +145,7 @@ export class Agent implements AsyncDisposable {
   async start(): Promise<void> {
     const { options, log, throttledLog, files } = this.#context;
     this.#checkCredentials();
-    this.#expiryLog = new ConditionLog(log, () => expiryConditions(this.#expiry, new Date()));
+    this.#expiryLog = new ConditionLog(log, () => expiryConditions(this.#expiring(), new Date()));
     this.#expiryLog.check();
     const { health, admin } = listeners(options);
     // The listeners come later, or they would hold up the first tunnel. A port that cannot be opened is found out now:
@@ -167,7 +166,7 @@ export class Agent implements AsyncDisposable {
       throttledLog,
       checks: () => [
         ...readiness(this.#uplinks, options.readiness),
-        credentialCheck(expiryWarnings(this.#expiry, new Date()), this.#credentials.problem),
+        credentialCheck(expiryWarnings(this.#expiring(), new Date()), this.#credentials.problem),
         ...files.checks(),
       ],
     };
@@ -242,6 +241,11 @@ export class Agent implements AsyncDisposable {
     this.#context.files.stop();
     this.#memoryWatch?.stop();
     await Promise.all([this.#node.close(), this.#health?.close(), this.#admin?.close(), this.#tracing?.close()]);
+  }
+
+  /** The certificate and the token of the agent now, and the CAs by which it verifies servers. */
+  #expiring(): Iterable<Expiring> {
+    return expiringOf(this.#context.options, this.#credentials.held ?? {}, this.#authorities);
   }
 
   #isOn(port: number): boolean {

@@ -7,8 +7,8 @@ import { pino } from "pino";
 import { hugeFileAt, pipeAt } from "../../shared/documents/testing/files.ts";
 import { MAX_TOKEN_BYTES } from "../../shared/http/bearer.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { lifeStageOf } from "../../shared/tls/expiry.ts";
-import { AgentExpiry, type Credentials, endOf, KeptCredentials, pathsOf, readCredentials } from "./credentials.ts";
+import { AuthorityEnds, lifeStageOf } from "../../shared/tls/expiry.ts";
+import { type Credentials, endOf, expiringOf, KeptCredentials, pathsOf, readCredentials } from "./credentials.ts";
 
 /** The files of an agent, and how to write them anew. */
 async function credentialFiles(t: TestContext) {
@@ -140,7 +140,7 @@ function stateOf(expiresIn: number, issuedIn?: number): string | undefined {
   const now = Date.now();
   const issued = issuedIn === undefined ? {} : { issuedAt: new Date(now + issuedIn) };
   const held: Credentials = { token: { text: "a token", expiresAt: new Date(now + expiresIn), ...issued } };
-  const [token] = new AgentExpiry(FILES, () => held);
+  const [token] = expiringOf(FILES, held, new AuthorityEnds());
   return token === undefined ? "none" : lifeStageOf(token, new Date(now))?.state;
 }
 

@@ -2,19 +2,16 @@ import { readTextSync } from "../../shared/documents/read-bounded.ts";
 import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { wellKnownAuthorities } from "../../shared/tls/authorities.ts";
-import { AuthorityEnds, type Expiring } from "../../shared/tls/expiry.ts";
+import type { AuthorityEnds, Expiring } from "../../shared/tls/expiry.ts";
 import { loadClientTls, TlsFileError, type TlsMaterial, type Validity } from "../../shared/tls/tls-material.ts";
+import type { AgentOptions } from "../context/options.ts";
 import { KeptFiles } from "./kept-files.ts";
 
 /** Files with what proves the agent to the server, and the server to the agent; "" = not given. */
-export interface CredentialFiles {
-  readonly caCert: string;
-  readonly agentCert: string;
-  readonly agentKey: string;
-  readonly serviceAccountTokenPath: string;
-  /** Authorities of middleboxes that may open TLS; `system`: those that Node brings. */
-  readonly outerCa: string;
-}
+export type CredentialFiles = Pick<
+  AgentOptions,
+  "caCert" | "agentCert" | "agentKey" | "serviceAccountTokenPath" | "outerCa"
+>;
 
 /** `--outer-ca` in place of a file. */
 const SYSTEM = "system";
@@ -134,63 +131,53 @@ function hasBegun({ notBefore }: Credentials): boolean {
  * The certificates of an agent that expire. The authorities of middleboxes (`--outer-ca`) are left out: their owner
  * renews them.
  */
-export class AgentExpiry {
-  readonly #files: CredentialFiles & { readonly cluster: string };
-  readonly #held: () => Credentials | undefined;
-  readonly #authorities = new AuthorityEnds();
-
-  /** `held`: what the agent shows to its servers now, and the CAs by which it verifies them. */
-  constructor(files: CredentialFiles & { readonly cluster: string }, held: () => Credentials | undefined) {
-    this.#files = files;
-    this.#held = held;
+export function* expiringOf(
+  { cluster, caCert, agentCert, serviceAccountTokenPath }: CredentialFiles & Pick<AgentOptions, "cluster">,
+  { cert, notBefore, notAfter, ca = "", token }: Credentials,
+  authorities: AuthorityEnds,
+): Generator<Expiring> {
+  const consequence = "servers refuse this agent";
+  if (cert !== undefined && notBefore !== undefined && notAfter !== undefined) {
+    yield {
+      role: "agent_cert",
+      cluster,
+      thing: "certificate",
+      by: "--agent-cert",
+      fields: { file: agentCert },
+      notBefore,
+      notAfter,
+      content: cert,
+      consequence,
+    };
   }
-
-  *[Symbol.iterator](): Generator<Expiring> {
-    const { cluster, caCert, agentCert, serviceAccountTokenPath } = this.#files;
-    const { cert, notBefore, notAfter, ca = "", token } = this.#held() ?? {};
-    const consequence = "servers refuse this agent";
-    if (cert !== undefined && notBefore !== undefined && notAfter !== undefined) {
-      yield {
-        role: "agent_cert",
-        cluster,
-        thing: "certificate",
-        by: "--agent-cert",
-        fields: { file: agentCert },
-        notBefore,
-        notAfter,
-        content: cert,
-        consequence,
-      };
-    }
-    const next = this.#authorities.next(ca, new Date());
-    if (next !== undefined) {
-      yield {
-        role: "server_ca",
-        cluster,
-        thing: "CA",
-        by: "--ca-cert",
-        fields: { file: caCert },
-        ...next,
-        content: ca,
-        consequence: "this agent refuses servers with its certificates",
-      };
-    }
-    if (token?.expiresAt !== undefined) {
-      // The warning times depend on the lifetime of the token. A token without an issue time counts as issued just now
-      // at each look, so no warning comes before it has expired.
-      const { text: content, expiresAt } = token;
-      const { issuedAt = new Date(Math.min(expiresAt.getTime(), Date.now() - 1_000)) } = token;
-      yield {
-        role: "token",
-        cluster,
-        thing: "token",
-        by: "--service-account-token-path",
-        notBefore: issuedAt,
-        notAfter: expiresAt,
-        content,
-        consequence,
-        fields: { file: serviceAccountTokenPath },
-      };
-    }
+  const next = authorities.next(ca, new Date());
+  if (next !== undefined) {
+    yield {
+      role: "server_ca",
+      cluster,
+      thing: "CA",
+      by: "--ca-cert",
+      fields: { file: caCert },
+      ...next,
+      content: ca,
+      consequence: "this agent refuses servers with its certificates",
+    };
+  }
+  if (token?.expiresAt !== undefined) {
+    // The warning times depend on the lifetime of the token. A token without an issue time counts as issued just now
+    // at each look, so no warning comes before it has expired.
+    const { text: content, expiresAt } = token;
+    const { issuedAt = new Date(Math.min(expiresAt.getTime(), Date.now() - 1_000)) } = token;
+    yield {
+      role: "token",
+      cluster,
+      thing: "token",
+      by: "--service-account-token-path",
+      notBefore: issuedAt,
+      notAfter: expiresAt,
+      content,
+      consequence,
+      fields: { file: serviceAccountTokenPath },
+    };
   }
 }
