@@ -5,6 +5,7 @@ import type { Hello, OuterHello, ProvenResume } from "../../shared/link/control.
 import { type CarrierDialOptions, type DialledAgain, dialAgain, OUTER_HELLO } from "../../shared/link/dial.ts";
 import { FEATURES, HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
 import type { AgentContext } from "../context/context.ts";
+import type { AgentOptions } from "../context/options.ts";
 import { type Carriers, Connection, type ConnectionOwner } from "./connection.ts";
 import { type Credentials, endOf } from "./credentials.ts";
 import {
@@ -140,11 +141,7 @@ function untilRenewal(credentialsEnd: Date | undefined): number {
 }
 
 /** The agent's own part of a hello; "" = not given. */
-export interface HelloOptions {
-  readonly agentId: string;
-  readonly cluster: string;
-  readonly agentIdentifiers: readonly string[];
-}
+type HelloOptions = Pick<AgentOptions, "agentId" | "cluster" | "agentIdentifiers">;
 
 /** The hello message of a process. `program`: its name and version. */
 export function helloOf({ agentId, cluster, agentIdentifiers }: HelloOptions, program: string): Hello {

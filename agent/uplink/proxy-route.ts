@@ -18,22 +18,15 @@ import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { loadClientTls, TlsFileError, type TlsFiles, type Validity } from "../../shared/tls/tls-material.ts";
+import type { AgentOptions } from "../context/options.ts";
 import { dialTargetOf, type ServerLocation } from "../context/servers.ts";
 import { KeptFiles } from "./kept-files.ts";
 
 /** Files with what the agent proves to proxies, and proxies to the agent; "" = not given. */
-export interface ProxyFiles {
-  readonly proxyCredentialsFile: string;
-  readonly proxyCa: string;
-  readonly proxyCert: string;
-  readonly proxyKey: string;
-}
+export type ProxyFiles = Pick<AgentOptions, "proxyCredentialsFile" | "proxyCa" | "proxyCert" | "proxyKey">;
 
 /** The options that say how the agent leaves its network; "" = not given. */
-export interface RouteOptions extends ProxyFiles {
-  readonly proxy: readonly string[];
-  readonly pac: string;
-}
+export type RouteOptions = ProxyFiles & Pick<AgentOptions, "proxy" | "pac">;
 
 /** How the carriers to one server leave the network. */
 export interface ServerRoute {
