@@ -1,5 +1,4 @@
 import type { Target } from "../../shared/address/target.ts";
-import { deferred } from "../../shared/basics/promises.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { encodeDestination, requireDestinationAnswer } from "../../shared/wire/destination-heads.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
@@ -51,7 +50,7 @@ export async function openDestination(
     tried.add(tunnel.session);
     const hasOther = (): boolean => pick(tunnels(), tried) !== undefined;
     try {
-      const stream = await new Asking(tunnel, { target, id, deadline, ackMs, hasOther }).promise;
+      const stream = await ask(tunnel, { target, id, deadline, ackMs, hasOther });
       return { stream, serverId: tunnel.serverId };
     } catch (error) {
       refusal = toCulvertError(error);
@@ -80,109 +79,71 @@ interface Question {
 }
 
 /**
- * One stream from SYN to answer.
+ * One stream from SYN to answer. If it rejects, the stream is destroyed.
  *
  * ```
  *  opened ────── ACK ──────▶ accepted ── answer by the deadline ──▶ resolved
  *     └─ silence: another server may be asked   └─ else final
  * ```
  */
-class Asking {
-  readonly #tunnel: ServerTunnel;
-  readonly #question: Question;
-  readonly #asked = deferred<Stream>();
-  readonly promise = this.#asked.promise;
-  #stream: Stream | undefined;
-  #timer: NodeJS.Timeout | undefined;
-
-  constructor(tunnel: ServerTunnel, question: Question) {
-    this.#tunnel = tunnel;
-    this.#question = question;
-    try {
-      this.#begin(question);
-    } catch (error) {
-      this.#fail(this.#notOpened(error));
-    }
+async function ask({ serverId, session, link }: ServerTunnel, question: Question): Promise<Stream> {
+  const { target, id, deadline, ackMs, hasOther } = question;
+  const leftMs = (): number => Math.max(1, deadline - performance.now());
+  const stream = openOn(session, serverId, { target, timeoutMs: leftMs() - ANSWER_MARGIN_MS, id });
+  // It stays for the stream's whole life: between answer and splice there is no other listener.
+  stream.on("error", ignore);
+  let timer: NodeJS.Timeout | undefined;
+  try {
+    const answer = await new Promise<Buffer>((resolve, reject) => {
+      const onSilence = (): void => {
+        link.probe(PROBE_MS);
+        if (leftMs() <= 1 || hasOther()) reject(lost(serverId, "does not respond"));
+        else timer = setTimeout(onSilence, Math.min(ackMs, leftMs())); // another one may come meanwhile
+      };
+      const onLate = (): void =>
+        reject(lost(serverId, "took the request but did not answer in time", { acknowledged: true }));
+      stream.onAcknowledged = () => {
+        clearTimeout(timer);
+        timer = setTimeout(onLate, leftMs());
+      };
+      timer = setTimeout(onSilence, Math.min(ackMs, leftMs()));
+      receiveHead(stream, resolve, (error) => reject(endedEarly(error, stream, serverId)));
+    });
+    requireDestinationAnswer(answer);
+    return stream;
+  } catch (error) {
+    stream.destroy();
+    throw error;
+  } finally {
+    clearTimeout(timer);
+    stream.onAcknowledged = undefined;
   }
+}
 
-  #begin({ target, id, ackMs }: Question): void {
-    const leftMs = this.#leftMs();
-    const stream = this.#tunnel.session.open(encodeDestination({ target, timeoutMs: leftMs - ANSWER_MARGIN_MS, id }));
-    this.#stream = stream;
-    // It stays for the stream's whole life: between answer and splice there is no other listener.
-    stream.on("error", ignore);
-    stream.onAcknowledged = this.#waitForAnswer;
-    receiveHead(stream, this.#onHead, this.#onLost);
-    this.#timer = setTimeout(this.#onSilence, Math.min(ackMs, leftMs));
+function openOn(session: Session, serverId: string, head: Parameters<typeof encodeDestination>[0]): Stream {
+  try {
+    return session.open(encodeDestination(head));
+  } catch (error) {
+    if (!(error instanceof YamuxError)) throw error;
+    if (error.reason !== "overloaded" && error.reason !== "pool_full")
+      throw lost(serverId, "is going away", { cause: error });
+    const sentence = "the tunnel carries as many streams, or holds as much, as it may (--max-streams, --memory-limit)";
+    throw new CulvertError("overloaded", sentence, { cause: error });
   }
+}
 
-  readonly #waitForAnswer = (): void => {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(this.#onLate, this.#leftMs());
-  };
-
-  readonly #onSilence = (): void => {
-    const { ackMs, hasOther } = this.#question;
-    this.#tunnel.link.probe(PROBE_MS);
-    const leftMs = this.#leftMs();
-    if (leftMs <= 1 || hasOther()) this.#fail(this.#lost("does not respond"));
-    else this.#timer = setTimeout(this.#onSilence, Math.min(ackMs, leftMs)); // another one may come meanwhile
-  };
-
-  readonly #onLate = (): void => {
-    this.#fail(this.#lost("took the request but did not answer in time", { acknowledged: true }));
-  };
-
-  readonly #onHead = (json: Buffer): void => {
-    try {
-      requireDestinationAnswer(json);
-    } catch (error) {
-      this.#fail(toCulvertError(error));
-      return;
-    }
-    this.#end();
-    if (this.#stream !== undefined) this.#asked.resolve(this.#stream);
-  };
-
-  /** The stream has ended before the answer. */
-  readonly #onLost = (error: Error): void => {
-    const code = (error as NodeJS.ErrnoException).code;
-    if (code === "ECONNRESET" && this.#stream?.acknowledged === false) {
-      const sentence = `server "${this.#tunnel.serverId}" takes no more connections of this agent: try again`;
-      this.#fail(new CulvertError("overloaded", sentence, { cause: error }));
-    } else if (error instanceof CulvertError && error.code === "internal") this.#fail(error);
-    else this.#fail(this.#lost("was lost before its answer", { cause: error }));
-  };
-
-  /** The session has opened no stream. */
-  #notOpened(error: unknown): CulvertError {
-    if (!(error instanceof YamuxError)) return toCulvertError(error);
-    if (error.reason === "overloaded" || error.reason === "pool_full") {
-      const sentence =
-        "the tunnel carries as many streams, or holds as much, as it may (--max-streams, --memory-limit)";
-      return new CulvertError("overloaded", sentence, { cause: error });
-    }
-    return this.#lost("is going away", { cause: error });
+/** The stream has ended before the answer. */
+function endedEarly(error: Error, stream: Stream, serverId: string): CulvertError {
+  if ((error as NodeJS.ErrnoException).code === "ECONNRESET" && !stream.acknowledged) {
+    const sentence = `server "${serverId}" takes no more connections of this agent: try again`;
+    return new CulvertError("overloaded", sentence, { cause: error });
   }
+  if (error instanceof CulvertError && error.code === "internal") return error;
+  return lost(serverId, "was lost before its answer", { cause: error });
+}
 
-  #lost(what: string, options: { acknowledged?: boolean; cause?: unknown } = {}): CulvertError {
-    return new CulvertError("server_lost", `server "${this.#tunnel.serverId}" ${what}`, options);
-  }
-
-  #leftMs(): number {
-    return Math.max(1, this.#question.deadline - performance.now());
-  }
-
-  #fail(error: CulvertError): void {
-    this.#end();
-    this.#stream?.destroy();
-    this.#asked.reject(error);
-  }
-
-  #end(): void {
-    clearTimeout(this.#timer);
-    if (this.#stream !== undefined) this.#stream.onAcknowledged = undefined;
-  }
+function lost(serverId: string, what: string, options: { acknowledged?: boolean; cause?: unknown } = {}): CulvertError {
+  return new CulvertError("server_lost", `server "${serverId}" ${what}`, options);
 }
 
 function ignore(): void {}
