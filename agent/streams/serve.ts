@@ -40,7 +40,10 @@ export class TargetDials {
   async dial(stream: Stream, { target, timeoutMs }: OpenRequest, steps?: DialSteps): Promise<Socket> {
     const { options, files } = this.#context;
     files.requireRoom("agent_exhausted");
-    this.#enter(options.maxStreams);
+    if (this.#pending >= options.maxStreams) {
+      throw new CulvertError("agent_exhausted", `the agent is dialling ${this.#pending} targets already, its limit`);
+    }
+    this.#pending++;
     const permit: Permit = (address, port) => this.#policy.refusal({ host: target.host, address, port });
     const dialling = new TargetDial({
       target,
@@ -63,13 +66,6 @@ export class TargetDials {
       stream.off("close", onClose);
       this.#pending--;
     }
-  }
-
-  #enter(maximum: number): void {
-    if (this.#pending >= maximum) {
-      throw new CulvertError("agent_exhausted", `the agent is dialling ${this.#pending} targets already, its limit`);
-    }
-    this.#pending++;
   }
 }
 
