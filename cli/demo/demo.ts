@@ -19,15 +19,17 @@ interface DemoOptions {
 }
 
 /** Ports of the demo; another free port replaces one that is taken. */
-const DEMO_PORTS = {
-  callers: { port: 8090, purpose: "callers" },
-  agents: { port: 8091, purpose: "agents" },
-  serverHealth: { port: 8092, purpose: "the server's health" },
-  admin: { port: 8095, purpose: "the server's status page" },
-  agentHealth: { port: 8093, purpose: "the agent's health" },
-  target: { port: 8444, purpose: "the sample target" },
-} as const;
-type DemoPorts = Record<keyof typeof DEMO_PORTS, number>;
+const DEMO_PORTS = { callers: 8090, agents: 8091, serverHealth: 8092, admin: 8095, agentHealth: 8093, target: 8444 };
+type DemoPorts = typeof DEMO_PORTS;
+
+const PORT_OF: Readonly<Record<keyof DemoPorts, string>> = {
+  callers: "callers",
+  agents: "agents",
+  serverHealth: "the server's health",
+  admin: "the server's status page",
+  agentHealth: "the agent's health",
+  target: "the sample target",
+};
 
 const READY_MS = 30_000;
 
@@ -104,11 +106,11 @@ async function start(
   const targetFiles = await targetCertificate(dir);
   timed(`throwaway certificates (two CAs, and one for the target) in ${dir}`);
 
-  const chosen = await choosePorts(DEMO_PORTS);
-  for (const { port, purpose, insteadOf } of Object.values(chosen)) {
-    if (insteadOf !== undefined) out.note(`Port ${insteadOf} is taken. The port of ${purpose} is ${port}.`);
+  const ports = await choosePorts(DEMO_PORTS);
+  for (const name of Object.keys(ports) as (keyof DemoPorts)[]) {
+    if (ports[name] === DEMO_PORTS[name]) continue;
+    out.note(`Port ${DEMO_PORTS[name]} is taken. The port of ${PORT_OF[name]} is ${ports[name]}.`);
   }
-  const ports = Object.fromEntries(Object.entries(chosen).map(([name, { port }]) => [name, port])) as DemoPorts;
 
   const { files } = pki;
   const target = children.start("target", ["demo-target", String(ports.target), targetFiles.cert, targetFiles.key]);

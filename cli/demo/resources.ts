@@ -144,33 +144,21 @@ export async function demoFolder(dir: string | undefined): Promise<DemoFolder> {
   }
 }
 
-interface WantedPort {
-  readonly port: number;
-  readonly purpose: string;
-}
-
-interface ChosenPort extends WantedPort {
-  /** The port that was wanted, if another process uses it. */
-  readonly insteadOf?: number;
-}
-
-/** A port of 127.0.0.1 for each purpose: the wanted one, or a free one if that is taken. */
+/** A port of 127.0.0.1 for each name: the wanted one, or a free one if that is taken. */
 export async function choosePorts<Name extends string>(
-  wanted: Readonly<Record<Name, WantedPort>>,
-): Promise<Record<Name, ChosenPort>> {
+  wanted: Readonly<Record<Name, number>>,
+): Promise<Record<Name, number>> {
   const held: Server[] = [];
-  const chosen: Partial<Record<Name, ChosenPort>> = {};
+  const chosen: Record<Name, number> = { ...wanted };
   try {
     // All are kept open until the last is chosen, so that no port is chosen twice.
     for (const name of Object.keys(wanted) as Name[]) {
-      const { port, purpose } = wanted[name];
-      const server = (await listen(port)) ?? (await listen(0));
+      const server = (await listen(wanted[name])) ?? (await listen(0));
       if (server === undefined) throw new Error("no port of 127.0.0.1 is free");
       held.push(server);
-      const { port: found } = server.address() as AddressInfo;
-      chosen[name] = { port: found, purpose, ...(found !== port && { insteadOf: port }) };
+      chosen[name] = (server.address() as AddressInfo).port;
     }
-    return chosen as Record<Name, ChosenPort>;
+    return chosen;
   } finally {
     for (const server of held) server.close();
     await Promise.all(held.map((server) => once(server, "close")));
