@@ -32,10 +32,14 @@ const DAY_MS = 86_400_000;
 const MANAGED_BY = "app.kubernetes.io/managed-by";
 const OURS = "culvert";
 
-/** The action for a Secret, and its reason. */
-type SecretDecision =
-  | { readonly done: "created" | "renewed"; readonly because?: string; readonly pair: CertificateAndKey }
-  | { readonly done: "kept"; readonly because?: string; readonly cert: string; readonly isForeign?: boolean };
+/** The action for a Secret, its reason, and the certificate that is in it then. */
+interface SecretDecision {
+  readonly done: "created" | "renewed" | "kept";
+  readonly because?: string;
+  readonly pair: CertificateAndKey;
+  /** It should be renewed, and is not culvert's own. */
+  readonly isForeign?: boolean;
+}
 
 /**
  * Exit code 1: the API server could not be reached or refused, or a Secret that is not ours needs another certificate.
@@ -70,7 +74,7 @@ export async function ensureSecrets(
   const ensure = async (secretName: string, ca: string | undefined, decide: Decide): Promise<Secret> => {
     const [secret, decision] = await ensureSecret(secrets, secretName, ca, decide);
     print(`secret ${namespace}/${secretName}: ${sentence(decision)}`);
-    if (decision.done === "kept" && decision.isForeign === true) foreign.push(secretName);
+    if (decision.isForeign) foreign.push(secretName);
     return secret;
   };
   try {
@@ -133,10 +137,10 @@ function newSecret(name: string): Secret {
 
 async function decideAuthority(present: Secret | undefined, now: Date): Promise<SecretDecision> {
   if (present === undefined) return { done: "created", pair: await Authority.create("culvert CA", CA_DAYS) };
-  const { cert } = pairIn(present);
-  const certificate = certificateIn(cert);
-  if (certificate === undefined || !isNearItsEnd(certificate, now)) return { done: "kept", cert };
-  return { done: "kept", cert, because: "but less than a third of its life is left: plan a new CA" };
+  const pair = pairIn(present);
+  const certificate = certificateIn(pair.cert);
+  if (certificate === undefined || !isNearItsEnd(certificate, now)) return { done: "kept", pair };
+  return { done: "kept", pair, because: "but less than a third of its life is left: plan a new CA" };
 }
 
 async function decideLeaf(
@@ -148,11 +152,11 @@ async function decideLeaf(
   if (present === undefined) return { done: "created", pair: await authority.issue(leaf) };
   const pair = pairIn(present);
   const reason = reasonToRenew(pair, authority, leaf, now);
-  if (reason === undefined) return { done: "kept", cert: pair.cert };
+  if (reason === undefined) return { done: "kept", pair };
   // A Secret without our label belongs to a user, and is never overwritten.
   if (present.metadata.labels?.[MANAGED_BY] !== OURS) {
     const because = `although ${reason}: it has no label ${MANAGED_BY}=${OURS}`;
-    return { done: "kept", cert: pair.cert, because, isForeign: true };
+    return { done: "kept", pair, because, isForeign: true };
   }
   return { done: "renewed", because: `because ${reason}`, pair: await authority.issue(leaf) };
 }
@@ -173,12 +177,10 @@ async function authorityIn(secret: Secret, name: string, now: Date): Promise<Aut
   throw new KubeFailure(`the CA in the secret ${name} expired on ${day(authority.notAfter)}: ${cure}`);
 }
 
-function sentence(decision: SecretDecision): string {
-  const cert = decision.done === "kept" ? decision.cert : decision.pair.cert;
-  const certificate = certificateIn(cert);
+function sentence({ done, because, pair }: SecretDecision): string {
+  const certificate = certificateIn(pair.cert);
   const until = certificate === undefined ? "" : `, valid until ${day(new Date(certificate.validTo))}`;
-  const because = decision.because === undefined ? "" : `, ${decision.because}`;
-  return `${decision.done}${until}${because}`;
+  return `${done}${until}${because === undefined ? "" : `, ${because}`}`;
 }
 
 function certificateIn(cert: string): X509Certificate | undefined {
