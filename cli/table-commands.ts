@@ -59,10 +59,7 @@ export const TABLE_COMMANDS: readonly TableCommand[] = [
   }),
 ];
 
-interface Service<R extends Rows> {
-  readonly name: string;
-  readonly alias?: string;
-  readonly summary: string;
+interface Service<R extends Rows> extends Omit<TableCommand, "run"> {
   table(): Promise<OptionTable<R>>;
   start(values: ValuesOf<R>, log: Logger): Promise<Closable>;
   /** The words of the command line that are read. */
