@@ -31,11 +31,11 @@ export async function attempt(context: DialContext, owner: ConnectionOwner, sign
   return await dialTerminators(
     context,
     credentials,
-    (terminator) => {
+    async (terminator) => {
       const terms = { credentials, timeoutMs: Math.max(1, until - performance.now()), signal };
-      return terminator === "server"
-        ? connectDirectly(context, owner, terms)
-        : connectViaMiddlebox(context, owner, terms);
+      const isDirect = terminator === "server";
+      const opened = await (isDirect ? openDirectly : openViaMiddlebox)(context, terms);
+      return new Connection(opened, owner, carriersOf(context, opened, credentials, isDirect), context);
     },
     (terminator) => {
       path.intercepted = terminator === "server";
@@ -43,34 +43,29 @@ export async function attempt(context: DialContext, owner: ConnectionOwner, sign
   );
 }
 
-/** Connects by the server's own TLS, with the agent's certificate or token. */
-async function connectDirectly(context: DialContext, owner: ConnectionOwner, terms: DialTerms): Promise<Connection> {
-  let used = terms.credentials;
-  const opened = await openDirectly(context, terms);
-  const carriers: Carriers = {
+/**
+ * Opens the later carriers of a link as its first one: by the server's own TLS, or through a middlebox that ends the
+ * outer TLS, where certificate and token are sent in the inner TLS only.
+ */
+function carriersOf(context: DialContext, opened: OpenedLink, first: Credentials, isDirect: boolean): Carriers {
+  let used = first;
+  const times = {
     resumeTimeoutMs: resumeTimeoutMs(context, opened),
     carrierAgeMs: () => carrierAgeMs(context, used),
-    redial: async (resume, signal) => {
-      const again = resumeTerms(context, opened, signal);
-      const dialled = await dialDirectly(context, again, (to) => dialNext(to, opened, context.hello, resume));
-      used = again.credentials;
-      return dialled;
-    },
   };
-  return new Connection(opened, owner, carriers, context);
-}
-
-/** Connects through a middlebox that ends the outer TLS: certificate and token are sent in the inner TLS only. */
-async function connectViaMiddlebox(
-  context: DialContext,
-  owner: ConnectionOwner,
-  terms: DialTerms,
-): Promise<Connection> {
-  let used = terms.credentials;
-  const opened = await openViaMiddlebox(context, terms);
-  const carriers: Carriers = {
-    resumeTimeoutMs: resumeTimeoutMs(context, opened),
-    carrierAgeMs: () => carrierAgeMs(context, used),
+  if (isDirect) {
+    return {
+      ...times,
+      redial: async (resume, signal) => {
+        const again = resumeTerms(context, opened, signal);
+        const dialled = await dialDirectly(context, again, (to) => dialNext(to, opened, context.hello, resume));
+        used = again.credentials;
+        return dialled;
+      },
+    };
+  }
+  return {
+    ...times,
     prove: async (signal) => {
       const again = resumeTerms(context, opened, signal);
       const renewal = await startInnerTls(context, again, outerTrust(again.credentials), opened.link.id);
@@ -85,7 +80,6 @@ async function connectViaMiddlebox(
       );
     },
   };
-  return new Connection(opened, owner, carriers, context);
 }
 
 /** Dials the next carrier of an open link. `hello`: what it says beside the resume. */
