@@ -6,7 +6,7 @@ import { type CarrierDialOptions, type DialledAgain, dialAgain, OUTER_HELLO } fr
 import { FEATURES, HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
 import type { AgentContext } from "../context/context.ts";
 import type { AgentOptions } from "../context/options.ts";
-import { type Carriers, Connection, type ConnectionOwner } from "./connection.ts";
+import { Connection, type ConnectionOwner } from "./connection.ts";
 import { type Credentials, endOf } from "./credentials.ts";
 import {
   type DialTerms,
@@ -18,6 +18,7 @@ import {
   openViaMiddlebox,
   startInnerTls,
 } from "./open-link.ts";
+import type { Carriers } from "./resumption.ts";
 import { dialTerminators, outerTrust } from "./tls-terminator.ts";
 
 /**

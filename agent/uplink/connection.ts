@@ -7,7 +7,7 @@ import { Session, type SessionHandler } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentContext } from "../context/context.ts";
 import type { OpenedLink } from "./open-link.ts";
-import { type CarrierSource, Resumption } from "./resumption.ts";
+import { type Carriers, Resumption } from "./resumption.ts";
 
 /** Receives the events of a connection. */
 export interface ConnectionOwner {
@@ -27,12 +27,6 @@ export interface ConnectionOwner {
   onDisowned(connection: Connection): void;
   onResumeFailed(connection: Connection, error: unknown): void;
   onClosed(connection: Connection, reason: Error | undefined): void;
-}
-
-/** The carriers of a connection. */
-export interface Carriers extends CarrierSource {
-  /** When the present carrier should be replaced, counted from its first moment, ms; Infinity: never. */
-  carrierAgeMs(): number;
 }
 
 /** A server that asks all its agents for new carriers gets them spread over this time, ms. */

@@ -7,7 +7,7 @@ import { CarrierLost } from "../../shared/link/link-events.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { Wire } from "../../shared/link/testing/wire.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { type CarrierSource, Resumption } from "./resumption.ts";
+import { type Carriers, Resumption } from "./resumption.ts";
 
 const GRACE_MS = 30_000;
 const CUT = new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 });
@@ -34,8 +34,9 @@ function resumable(t: TestContext) {
   const disowned = { count: 0 };
   const failures: unknown[] = [];
   const key = LinkKey.random();
-  const source: CarrierSource = {
+  const source: Carriers = {
     resumeTimeoutMs: 5_000,
+    carrierAgeMs: () => Number.POSITIVE_INFINITY,
     redial: (say, signal) =>
       new Promise((resolve, reject) => {
         const resume = say();

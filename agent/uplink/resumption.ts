@@ -12,13 +12,15 @@ import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { OpenedLink } from "./open-link.ts";
 
 /** Opens the next carriers of a link. */
-export interface CarrierSource {
+export interface Carriers {
   /** Opens a carrier; `resume` is called when the hello is sent. */
   redial(resume: () => ProvenResume, signal: AbortSignal): Promise<DialledAgain>;
   /** Renews the credential before a planned carrier, where a carrier itself shows none. */
   prove?(signal: AbortSignal): Promise<void>;
   /** Longest time for a dial of a suspended link, and from a hello to its answer, ms. */
   readonly resumeTimeoutMs: number;
+  /** When the present carrier should be replaced, counted from its first moment, ms; Infinity: never. */
+  carrierAgeMs(): number;
 }
 
 /** Receives the results of resumes that fail. */
@@ -68,7 +70,7 @@ export function endsLink(error: unknown): boolean {
  */
 export class Resumption {
   readonly #opened: Pick<OpenedLink, "link" | "key">;
-  readonly #source: CarrierSource;
+  readonly #source: Carriers;
   readonly #retry: RetryOptions;
   readonly #owner: ResumptionOwner;
   readonly #attempts: Backoff;
@@ -85,12 +87,7 @@ export class Resumption {
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
 
-  constructor(
-    opened: Pick<OpenedLink, "link" | "key">,
-    source: CarrierSource,
-    retry: RetryOptions,
-    owner: ResumptionOwner,
-  ) {
+  constructor(opened: Pick<OpenedLink, "link" | "key">, source: Carriers, retry: RetryOptions, owner: ResumptionOwner) {
     this.#opened = opened;
     this.#source = source;
     this.#retry = retry;

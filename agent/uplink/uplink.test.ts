@@ -16,8 +16,9 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import { AgentMetrics } from "../context/metrics.ts";
 import { contextOf, optionsOf } from "../testing/context.ts";
-import { type Carriers, Connection, type ConnectionOwner } from "./connection.ts";
+import { Connection, type ConnectionOwner } from "./connection.ts";
 import { Path } from "./path.ts";
+import type { Carriers } from "./resumption.ts";
 import { Uplink } from "./uplink.ts";
 
 /** A link over a pair of Duplex, whose far end the test holds. */
