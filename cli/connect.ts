@@ -74,35 +74,24 @@ function planOf(target: string, options: ConnectOptions): Plan {
   const { udsName, caCert, cert, key } = options;
   if ((cert === undefined) !== (key === undefined)) throw new ConfigError("--cert and --key belong together.");
   return {
-    authority: formatTarget(hostAndPort(target, "The target")),
-    server: udsName === undefined ? hostAndPort(options.server, "--server") : { path: udsName },
+    authority: formatTarget(read("The target:", () => parseTarget(target))),
+    server: udsName === undefined ? read("--server:", () => parseTarget(options.server)) : { path: udsName },
     tls: { ca: contentOf("--ca-cert", caCert), cert: contentOf("--cert", cert), key: contentOf("--key", key) },
-    withinMs: duration(options.connectTimeout),
+    withinMs: read("--connect-timeout", () => parseDuration(options.connectTimeout)),
   };
-}
-
-function hostAndPort(text: string, name: string): Target {
-  try {
-    return parseTarget(text);
-  } catch (error) {
-    throw new ConfigError(`${name}: ${(error as Error).message}.`);
-  }
 }
 
 function contentOf(flag: string, path: string | undefined): string | undefined {
   if (path === undefined) return undefined;
-  try {
-    return readBoundedSync(path).toString("latin1");
-  } catch (error) {
-    throw new ConfigError(`${flag}: ${printable(path)} cannot be read: ${(error as Error).message}`);
-  }
+  return read(`${flag}: ${printable(path)} cannot be read:`, () => readBoundedSync(path).toString("latin1"));
 }
 
-function duration(text: string): number {
+/** Throws a `ConfigError` that begins with `name`. */
+function read<T>(name: string, parse: () => T): T {
   try {
-    return parseDuration(text);
+    return parse();
   } catch (error) {
-    throw new ConfigError(`--connect-timeout ${(error as Error).message}`);
+    throw new ConfigError(`${name} ${(error as Error).message}`);
   }
 }
 
