@@ -43,12 +43,10 @@ export async function runDoctor(
   }
   if (asked.printConfig) return;
   if (!values.json) print(headText(head));
-  const report = await diagnose(values, env, values.json ? SILENT : reportTo(print));
+  const report = await diagnose(values, env, reportTo(values.json ? () => {} : print));
   if (values.json) print(reportJson({ ...head, ...report }));
   if (!report.healthy) process.exitCode = 1;
 }
-
-const SILENT = { onServer: () => {}, onStep: () => {}, onVerdict: () => {} };
 
 export function reportJson(report: unknown): string {
   return `${JSON.stringify(report, null, 2)}\n`;
