@@ -50,13 +50,14 @@ const FILES = {
 } as const;
 
 export type PkiFile = keyof typeof FILES;
+const PKI_FILES = Object.keys(FILES) as PkiFile[];
 
 /** Writes a set of certificates for trying out: all files or none. It overwrites no file. */
 export async function createPki(options: PkiOptions): Promise<Pki> {
   const { days = 365, serverNames = LOCAL_NAMES, clusterNames = LOCAL_NAMES } = options;
   for (const name of [...serverNames, ...clusterNames]) checkName(name);
   const dir = await makeFolder(options.dir);
-  refuseToOverwrite(dir, pkiFiles());
+  refuseToOverwrite(dir, PKI_FILES);
 
   const [serverAuthority, clusterAuthority, peerAuthority] = await Promise.all([
     Authority.create("culvert server CA", days),
@@ -120,7 +121,7 @@ export async function runPki(
   const at = (name: PkiFile): string => shellQuoted(files[name]);
   print(`Certificates for ${days} days, written into ${resolve(dir)}:`);
   print("");
-  for (const name of pkiFiles()) print(`  ${name.padEnd(15)} ${FILES[name]}`);
+  for (const name of PKI_FILES) print(`  ${name.padEnd(15)} ${FILES[name]}`);
   print("");
   print("The keys of the CAs are not stored. For other certificates, write a new set.");
   print("To try this set, run each command in a terminal of its own:");
@@ -147,14 +148,9 @@ export function ownCommand(script = process.argv[1] ?? ""): string {
   return basename(script).startsWith("main.") ? `node ${shellQuoted(script)}` : "culvert";
 }
 
-function pkiFiles(): PkiFile[] {
-  return Object.keys(FILES) as PkiFile[];
-}
-
 /** A user who runs the command again most likely wants the set that it wrote the first time. */
 function refuseSecondRun(dir: string): void {
-  const names = pkiFiles();
-  if (presentIn(dir, names).length < names.length) return;
+  if (presentIn(dir, PKI_FILES).length < PKI_FILES.length) return;
   throw new ConfigError(
     `${dir} already has a whole set, and nothing was written. Use that set, or name another folder for a new one (--dir)`,
   );
@@ -177,10 +173,10 @@ function presentIn(dir: string, names: readonly string[]): string[] {
 
 /** Writes all files or none. The flag `wx` never replaces a file, not even one that another process has just made. */
 async function writeAll(dir: string, contents: Record<PkiFile, string>): Promise<Record<PkiFile, string>> {
-  const paths = Object.fromEntries(pkiFiles().map((name) => [name, join(dir, name)])) as Record<PkiFile, string>;
+  const paths = Object.fromEntries(PKI_FILES.map((name) => [name, join(dir, name)])) as Record<PkiFile, string>;
   const begun: string[] = [];
   try {
-    for (const name of pkiFiles()) {
+    for (const name of PKI_FILES) {
       const file = await open(paths[name], "wx", name.endsWith(".key") ? 0o600 : 0o644);
       begun.push(paths[name]);
       await file.writeFile(contents[name]).finally(() => file.close());
