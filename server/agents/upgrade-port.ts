@@ -73,16 +73,16 @@ export class UpgradePort {
   private constructor(app: FastifyInstance, own: AgentPort, context: AgentsContext) {
     this.#own = own;
     this.#context = context;
-    const { headerLimit, handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting } = context.options;
-    const { metrics, throttledLog, waiting, turns } = context;
+    const { options, waiting, turns } = context;
     this.connections = new PortConnections(
-      { listener: own.listener, metrics, throttledLog, headerLimit, deadlineMs, maxWaiting, waiting, turns },
+      { listener: own.listener, deadlineMs: options.handshakeTimeoutMs, waiting, turns },
       {
         ...requestsTo(app),
         onHttp2: (connection) => this.#onHttp2(connection as AgentConnection),
         onClientError: (error, connection) => this.#onClientError(error, connection as AgentConnection),
         onClosedEarly: (connection) => this.#onClosedEarly(connection as AgentConnection),
       },
+      context,
     );
   }
 

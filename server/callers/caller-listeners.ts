@@ -192,22 +192,17 @@ class CallersOfHost implements PortHandler {
   readonly #violations = new Penalties();
 
   constructor(host: CallerHost, waiting: WaitingConnections, context: ServerContext) {
-    const { options, metrics, throttledLog } = context;
     const isUnix = host.kind === "unix";
     this.#host = host;
     this.#context = context;
-    const bounds = {
+    const options = {
       listener: isUnix ? "unix" : "callers",
-      metrics,
-      throttledLog,
-      headerLimit: options.headerLimit,
-      deadlineMs: options.headerTimeoutMs,
-      maxWaiting: options.maxWaitingConnections,
+      deadlineMs: context.options.headerTimeoutMs,
       waiting: isUnix ? undefined : waiting,
       // Under a flood of one cluster the connections of other clusters still have their turns.
       turns: new TurnQueue(),
     } as const;
-    this.connections = new PortConnections(bounds, this);
+    this.connections = new PortConnections(options, this, context);
   }
 
   onUsualConnect(header: ConnectHeader, connection: IncomingConnection): void {

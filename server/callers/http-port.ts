@@ -47,20 +47,12 @@ export class HttpPort implements PortHandler {
   #listener: Acceptor | undefined;
 
   constructor(surroundings: HttpPortSurroundings, context: ServerContext) {
-    const { options, metrics, throttledLog } = context;
     this.#with = surroundings;
     this.#context = context;
-    const bounds = {
-      listener: "http",
-      metrics,
-      throttledLog,
-      headerLimit: options.headerLimit,
-      deadlineMs: options.headerTimeoutMs,
-      maxWaiting: options.maxWaitingConnections,
-      waiting: surroundings.waiting,
-      turns: new TurnQueue(),
-    } as const;
-    this.connections = new PortConnections(bounds, this);
+    const { waiting } = surroundings;
+    const { headerTimeoutMs: deadlineMs } = context.options;
+    const options = { listener: "http", deadlineMs, waiting, turns: new TurnQueue() } as const;
+    this.connections = new PortConnections(options, this, context);
   }
 
   /** Rejects with a `ConfigError`. */

@@ -6,6 +6,8 @@ import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { deferred } from "../../shared/basics/promises.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { ServerMetrics } from "../metrics/server-metrics.ts";
+import { contextOf } from "../tunnels/testing/context.ts";
 import {
   PortConnections,
   type PortConnectionsOptions,
@@ -26,26 +28,28 @@ function destroyed(all: readonly IncomingConnection[]): boolean[] {
   return all.map(({ socket }) => socket.destroyed);
 }
 
-function connections(more: Partial<PortConnectionsOptions & PortHandler> = {}): PortConnections {
-  const bounds = { headerLimit: 1_024, deadlineMs: 60_000, maxWaiting: 3, waiting: new WaitingConnections(100) };
-  const counts = {
-    listener: "callers",
-    metrics: { waitingDropped: () => {} },
-    throttledLog: { write: () => {} },
-  } as const;
+interface Setup extends Partial<PortConnectionsOptions & PortHandler> {
+  readonly maxWaiting?: number;
+  readonly onDropped?: () => void;
+}
+
+function connections({ maxWaiting = 3, onDropped = () => {}, ...more }: Setup = {}): PortConnections {
+  const options = { listener: "callers", deadlineMs: 60_000, waiting: new WaitingConnections(100) } as const;
   const unasked = (): void => assert.fail("there is no request");
+  const metrics = Object.assign(new ServerMetrics({ processMetrics: false }), { waitingDropped: onDropped });
   return new PortConnections(
-    { ...bounds, ...counts, ...more },
+    { ...options, ...more },
     {
       ...{ onConnect: unasked, onUpgrade: unasked, onRequest: unasked, onHttp2: unasked, onClientError: unasked },
       ...more,
     },
+    contextOf({ headerLimit: 1_024, maxWaitingConnections: maxWaiting }, { metrics }),
   );
 }
 
 test("no more wait than may: one too many drops the oldest, and none with a request", async () => {
   let dropped = 0;
-  const all = connections({ metrics: { waitingDropped: () => dropped++ } });
+  const all = connections({ onDropped: () => dropped++ });
   const [asked, ...silent] = Array.from({ length: 10 }, () => connection());
   assert.ok(asked);
   all.take(asked);

@@ -6,8 +6,8 @@ import { FirstRequest, headerParser, type RequestHandler } from "../../shared/li
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CROWDED_OUT, UNAUTHENTICATED } from "../../shared/listen/unauthenticated-sockets.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
+import type { ListenerName } from "../metrics/server-metrics.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 import { type ConnectHeader, readUsualConnect } from "./usual-connect.ts";
 
 /** All TCP ports together may have this many times the waiting connections of one (`--max-waiting-connections`). */
@@ -48,17 +48,8 @@ export class WaitingConnections {
 
 export interface PortConnectionsOptions {
   readonly listener: ListenerName;
-  readonly metrics: Pick<ServerMetrics, "waitingDropped">;
-  readonly throttledLog: Pick<ThrottledLog, "write">;
-  /** Maximum size of a request's header, bytes. */
-  readonly headerLimit: number;
   /** How long a connection may take until its request has come, ms. */
   readonly deadlineMs: number;
-  /**
-   * Maximum number of connections of this port whose request has not come. A further one drops the oldest of the
-   * network that has the most of them: real clients take milliseconds.
-   */
-  readonly maxWaiting: number;
   /** The waiting connections of all TCP ports together, which have a bound of their own. Absent for a unix socket. */
   readonly waiting: WaitingConnections | undefined;
   /** Present: many connections that come at once are read in turns. */
@@ -86,12 +77,14 @@ export class PortConnections {
   readonly #waiting = new BySource<IncomingConnection>();
   readonly #parser: Server;
   readonly #handler: PortHandler;
+  readonly #context: ServerContext;
   #whenEmpty: (() => void) | undefined;
 
-  constructor(options: PortConnectionsOptions, handler: PortHandler) {
+  constructor(options: PortConnectionsOptions, handler: PortHandler, context: ServerContext) {
     this.#options = options;
     this.#handler = handler;
-    this.#parser = headerParser(options.headerLimit, handler);
+    this.#context = context;
+    this.#parser = headerParser(context.options.headerLimit, handler);
   }
 
   get size(): number {
@@ -105,14 +98,16 @@ export class PortConnections {
 
   /** Reads the request of a connection, and holds it until it closes; its socket has an error listener from now on. */
   take(connection: IncomingConnection): void {
-    const { deadlineMs, maxWaiting, waiting, turns } = this.#options;
+    const { deadlineMs, waiting, turns } = this.#options;
     const { socket } = connection;
     socket.on("error", ignore);
     this.#hold(connection);
     this.#waiting.add(connection, connection.network);
     connection.onCrowdedOut = () => this.drop(connection, `connection dropped: ${CROWDED_OUT}`);
     connection.setDeadline(deadlineMs, () => this.#onLate(connection));
-    if (this.#waiting.size > maxWaiting) this.drop(this.#waiting.oldestOfFullest);
+    // Real clients take milliseconds: the oldest of the network that has most makes room.
+    const isFull = this.#waiting.size > this.#context.options.maxWaitingConnections;
+    if (isFull) this.drop(this.#waiting.oldestOfFullest);
     if (this.#waiting.has(connection)) waiting?.add(connection, this);
     const read = (): void => {
       if (!socket.destroyed) this.#read(connection);
@@ -194,7 +189,8 @@ export class PortConnections {
   drop(connection: IncomingConnection | undefined, sentence = DROPPED): void {
     if (connection === undefined) return;
     this.dismiss(connection);
-    const { listener, metrics, throttledLog } = this.#options;
+    const { listener } = this.#options;
+    const { metrics, throttledLog } = this.#context;
     metrics.waitingDropped(listener);
     throttledLog.write("warn", { listener }, sentence);
   }

@@ -117,17 +117,17 @@ export class PeerPort {
 
   /** The requests of this port: hooks, then the upgrade. */
   async #serve(): Promise<PortConnections> {
-    const { handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting, headerLimit } = this.#context.options;
-    const { metrics, throttledLog } = this.#context;
+    const { handshakeTimeoutMs: deadlineMs } = this.#context.options;
     const { waiting } = this.#around;
     const app = await upgradeApp((error, request) => this.#refuse(error, connections, connectionOf(request)));
     const connections = new PortConnections(
-      { listener: "peers", metrics, throttledLog, waiting, headerLimit, deadlineMs, maxWaiting },
+      { listener: "peers", waiting, deadlineMs },
       {
         ...requestsTo(app),
         onHttp2: ({ socket }) => socket.destroy(),
         onClientError: (_error, { socket }) => socket.destroy(),
       },
+      this.#context,
     );
     app.decorateRequest(IDENTITY);
     app.addHook("onRequest", requireUpgrade);
