@@ -293,7 +293,7 @@ export const CODE_LINES = {
   server: 463,
   "server/agents": 1666,
   "server/audit": 358,
-  "server/callers": 1979,
+  "server/callers": 1960,
   "server/cluster-runtime": 1021,
   "server/clusters": 895,
   "server/destinations": 191,

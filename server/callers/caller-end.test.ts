@@ -7,10 +7,12 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import { RECLAIM } from "../../shared/limits/reclaim.ts";
+import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { contextWithCluster } from "../tunnels/testing/context.ts";
 import { type FakeAgentOptions, fakeAgent } from "../tunnels/testing/fake-agent.ts";
+import type { CallerHost } from "./authenticate.ts";
 import { type CallerEnd, PendingCaller } from "./caller-end.ts";
 import { serveConnect } from "./connect.ts";
 import type { Line } from "./testing/caller.ts";
@@ -21,12 +23,11 @@ const ESTABLISHED = "go on. ";
 function endOf(stream: Duplex, gapMs = 0): CallerEnd & { readonly refusals: CulvertError[]; resets: number } {
   return {
     stream,
-    source: { address: "10.0.0.9", port: 4_444 },
+    connection: { source: { address: "10.0.0.9", port: 4_444 }, socket: stream } as IncomingConnection,
     idleBytes: 100,
     gapMs,
     refusals: [],
     resets: 0,
-    claimedCertificate: () => undefined,
     establish: (onWritten) => void stream.write(ESTABLISHED, onWritten),
     refuse(refusal) {
       this.refusals.push(refusal);
@@ -53,7 +54,7 @@ function connectOf(agentOptions: FakeAgentOptions) {
   far.on("error", () => {});
   const end = endOf(near);
   const serve = (authority: string, verify = async () => ({ name: "somebody" })): Promise<void> =>
-    serveConnect(end, authority, { host: { kind: "unix", tunnels: cluster }, verify }, context);
+    serveConnect(end, authority, { host: { kind: "tls", tunnels: cluster } as CallerHost, verify }, context);
   return { agent, end, far, lines, serve, cluster };
 }
 

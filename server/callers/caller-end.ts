@@ -2,23 +2,21 @@ import type { Duplex } from "node:stream";
 import { ByteQueue } from "../../shared/basics/bytes.ts";
 import { Cancellation } from "../../shared/basics/promises.ts";
 import { HeldBytes, type MemoryAccount } from "../../shared/limits/memory-account.ts";
-import type { Endpoint } from "../../shared/listen/preface.ts";
+import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 
 /** The caller's end of one CONNECT, whatever protocol the caller speaks (docs/decisions/0051). */
 export interface CallerEnd {
   /** The bytes of the tunnel, with backpressure and half-close. Answers are written by this end alone. */
   readonly stream: Duplex;
-  /** Where the caller connects from; absent over a unix socket. */
-  readonly source: Endpoint | undefined;
+  /** The connection that it came on, alone or among others. */
+  readonly connection: IncomingConnection;
   /** Bytes of the process that this end takes while it carries nothing. */
   readonly idleBytes: number;
   /**
    * Pause between the answer and the target's first byte, ms; it ends early when the caller sends something. 0: none.
    */
   readonly gapMs: number;
-  /** Subject, issuer and serial number of the certificate that the caller has presented, accepted or not. */
-  claimedCertificate(): string | undefined;
   /** Says that the target is connected. `onWritten` is called when the answer is written, or the caller has gone. */
   establish(onWritten?: () => void): void;
   /** Answers with the outcome in place of `establish`, and ends the stream; a caller that has gone gets no answer. */

@@ -4,8 +4,10 @@ import type { Target } from "../../shared/address/target.ts";
 import { QueueNode } from "../../shared/basics/collections.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
 import { formatEndpoint } from "../../shared/listen/incoming-connection.ts";
+import type { Endpoint } from "../../shared/listen/preface.ts";
 import { CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
 import type { SpliceTotals } from "../../shared/relay/splice.ts";
+import { claimedBy } from "../../shared/tls/identity.ts";
 import type { OpenAnswer, OpenTimes } from "../../shared/wire/stream-head.ts";
 import type { AuditedEntry, AuditedFacts } from "../audit/audit-trail.ts";
 import type { AdmittedCredential, OpenConnect } from "../cluster-runtime/open-connects.ts";
@@ -18,7 +20,7 @@ import type { OpenWatcher, StreamRequest } from "../tunnels/open-stream.ts";
 import type { ServerHop } from "../tunnels/peer-finder.ts";
 import { hopEndOf, hopEndSentence, isClosedCleanly, isSessionLost } from "../tunnels/stream-end.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
-import type { Caller } from "./authenticate.ts";
+import type { Caller, CallerHost } from "./authenticate.ts";
 import type { CallerEnd } from "./caller-end.ts";
 import { ConnectTrace } from "./connect-trace.ts";
 
@@ -57,6 +59,8 @@ export class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
   /** The caller's credential, which may be revoked; absent until it is authenticated, and over a unix socket. */
   credential: AdmittedCredential | undefined;
   readonly #callerEnd: CallerEnd;
+  /** Where the caller connects from; absent over a unix socket. */
+  readonly #source: Endpoint | undefined;
   readonly #context: ServerContext;
   readonly #startedAt = performance.now();
   #authenticated: Caller | undefined;
@@ -78,7 +82,7 @@ export class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
 
   constructor(
     callerEnd: CallerEnd,
-    cluster: ClusterTunnels,
+    { kind, tunnels: cluster }: CallerHost,
     cancellation: Cancellation<CulvertError>,
     context: ServerContext,
   ) {
@@ -90,6 +94,7 @@ export class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
     this.deadline = this.#startedAt + options.connectTimeoutMs;
     this.cancellation = cancellation;
     this.#callerEnd = callerEnd;
+    this.#source = kind === "unix" ? undefined : callerEnd.connection.source;
     this.#context = context;
     metrics.connectionOpened(cluster);
   }
@@ -140,9 +145,9 @@ export class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
 
   #auditedFacts(): AuditedFacts {
     const { id: connection, cluster, target, targetCluster, tunnel, hop } = this;
-    const { source } = this.#callerEnd;
+    const source = this.#source;
     const { proof, subject } = this.#authenticated ?? {};
-    const claimed = this.#authenticated === undefined ? this.#callerEnd.claimedCertificate() : undefined;
+    const claimed = this.#authenticated === undefined ? this.#claimedCertificate() : undefined;
     return {
       kind: "connect",
       cluster: cluster.name,
@@ -176,7 +181,7 @@ export class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
         "http.request.method": "CONNECT",
         "server.address": this.asked?.host,
         "server.port": this.asked?.port,
-        "client.address": this.#callerEnd.source?.address,
+        "client.address": this.#source?.address,
         "culvert.cluster": this.cluster.name,
         "culvert.caller": this.caller,
         "culvert.connection": this.id,
@@ -251,9 +256,14 @@ export class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
     return byAgent ? ["agent_lost", AGENT_DRAINED] : ["agent_lost"];
   }
 
+  /** Subject, issuer and serial number of the certificate that the caller has presented, accepted or not. */
+  #claimedCertificate(): string | undefined {
+    return claimedBy(this.#callerEnd.connection.socket);
+  }
+
   /** Empty over a unix socket. */
   get address(): string {
-    return this.#callerEnd.source?.address ?? "";
+    return this.#source?.address ?? "";
   }
 
   /** Without the port, so that retries of one caller count as one. */
@@ -279,9 +289,9 @@ export class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
     const { bytesUp, bytesDown, endedBy } = totals;
     const established = this.#dialMs !== undefined;
     const { cluster, target } = this;
-    const { source } = this.#callerEnd;
+    const source = this.#source;
     const isUnknown = code === "unauthenticated" && !established;
-    const certificate = isUnknown ? this.#callerEnd.claimedCertificate() : undefined;
+    const certificate = isUnknown ? this.#claimedCertificate() : undefined;
     const fault = error instanceof CulvertError ? error.fault : undefined;
     const refusal =
       established || error === undefined || code === "caller_gone"

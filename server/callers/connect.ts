@@ -25,7 +25,7 @@ export async function serveConnect(
 ): Promise<void> {
   const { host } = credential;
   const pending = new PendingCaller(caller, context.unauthenticatedMemory);
-  const record = new ConnectRecord(caller, host.tunnels, pending.cancellation, context);
+  const record = new ConnectRecord(caller, host, pending.cancellation, context);
   try {
     const admitted = await credential.verify();
     record.beginTrace(credential.traceparent);

@@ -14,7 +14,7 @@ test("a caller whose credential was revoked since the handshake gets the sentenc
   server.on("stream", (stream) => {
     const context = { options: { headerTimeoutMs: 60_000, establishedGapMs: 0 } } as never;
     const onDial = () => caller.refuse(new CulvertError("unauthenticated", "the certificate is 100 % revoked"));
-    const caller = new GrpcCaller(new GrpcCall(stream), {} as never, { kind: "unix" } as never, context, onDial);
+    const caller = new GrpcCaller(new GrpcCall(stream), {} as never, context, onDial);
   });
   await once(server.listen(0, "127.0.0.1"), "listening");
   const call = new CallOfTest(connect((server.address() as AddressInfo).port, "127.0.0.1"));

@@ -7,11 +7,8 @@ import type { GrpcCall } from "../../shared/konnectivity/grpc-call.ts";
 import { type ControlPacket, encodePacket } from "../../shared/konnectivity/packet.ts";
 import { MalformedPackets, type PacketHandler, PacketReader } from "../../shared/konnectivity/packet-reader.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import type { Endpoint } from "../../shared/listen/preface.ts";
 import { CulvertError, outcome, printable } from "../../shared/outcomes.ts";
-import { claimedBy } from "../../shared/tls/identity.ts";
 import type { ServerContext } from "../tunnels/context.ts";
-import type { CallerHost } from "./authenticate.ts";
 import type { CallerEnd } from "./caller-end.ts";
 
 /** Bytes of the process that one call takes while it carries nothing; measured. */
@@ -55,12 +52,11 @@ type Done = (error?: Error | null) => void;
  */
 export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
   readonly stream: Duplex = this;
-  readonly source: Endpoint | undefined;
+  readonly connection: IncomingConnection;
   readonly idleBytes = CALL_BYTES;
   /** konnectivity-client may lose bytes of the target that come together with the DIAL_RSP. */
   readonly gapMs: number;
   readonly #call: GrpcCall;
-  readonly #connection: IncomingConnection;
   readonly #reader = new PacketReader(this);
   readonly #onDial: (address: string) => void;
   readonly #deadline: NodeJS.Timeout;
@@ -78,15 +74,13 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
   constructor(
     call: GrpcCall,
     connection: IncomingConnection,
-    host: CallerHost,
     { options }: ServerContext,
     onDial: (address: string) => void,
   ) {
     super({ readableHighWaterMark: MAX_PAYLOAD });
     this.#call = call;
-    this.#connection = connection;
+    this.connection = connection;
     this.#onDial = onDial;
-    this.source = host.kind === "unix" ? undefined : connection.source;
     this.gapMs = options.establishedGapMs;
     this.#deadline = setTimeout(() => {
       this.#call.end("deadlineExceeded", "the DIAL_REQ did not arrive in time");
@@ -101,10 +95,6 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
   /** Bytes of the caller that nobody has taken, here and in the call (shared/relay/splice-memory.ts). */
   get readAhead(): number {
     return this.readableLength + this.#call.stream.readableLength;
-  }
-
-  claimedCertificate(): string | undefined {
-    return claimedBy(this.#connection.socket);
   }
 
   establish(onWritten?: () => void): void {

@@ -25,7 +25,7 @@ export function serveGrpc(
     call.end("unimplemented", UNIMPLEMENTED);
     return;
   }
-  const caller = new GrpcCaller(call, connection, credential.host, context, (address) => {
+  const caller = new GrpcCaller(call, connection, context, (address) => {
     void serveConnect(caller, address, credential, context);
   });
 }

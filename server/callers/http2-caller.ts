@@ -1,10 +1,8 @@
 import { constants, type ServerHttp2Stream } from "node:http2";
 import type { Duplex } from "node:stream";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import type { Endpoint } from "../../shared/listen/preface.ts";
 import { failOnReset, lingerAfterAnswer } from "../../shared/node/http2.ts";
 import { type CulvertError, printable } from "../../shared/outcomes.ts";
-import { claimedBy } from "../../shared/tls/identity.ts";
 import { type CallerHost, challenges } from "./authenticate.ts";
 import type { CallerEnd } from "./caller-end.ts";
 import { ONLY_CONNECT, refusalOf } from "./reply.ts";
@@ -17,25 +15,19 @@ const STREAM_BYTES = 10 * 1024;
 /** The caller of a CONNECT that is one stream of an HTTP/2 connection. */
 export class Http2Caller implements CallerEnd {
   readonly stream: Duplex;
-  readonly source: Endpoint | undefined;
+  readonly connection: IncomingConnection;
   readonly idleBytes = STREAM_BYTES;
   /** Frames keep the bytes of the target apart from the answer. */
   readonly gapMs = 0;
   readonly #stream: ServerHttp2Stream;
-  readonly #connection: IncomingConnection;
   readonly #host: CallerHost;
 
   constructor(stream: ServerHttp2Stream, connection: IncomingConnection, host: CallerHost) {
     this.stream = stream;
     this.#stream = stream;
-    this.source = host.kind === "unix" ? undefined : connection.source;
-    this.#connection = connection;
+    this.connection = connection;
     this.#host = host;
     failOnReset(stream, "caller");
-  }
-
-  claimedCertificate(): string | undefined {
-    return claimedBy(this.#connection.socket);
   }
 
   establish(onWritten?: () => void): void {

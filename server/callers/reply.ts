@@ -6,10 +6,8 @@ import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import { valuesOf } from "../../shared/listen/first-request.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import type { Endpoint } from "../../shared/listen/preface.ts";
 import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
-import { claimedBy } from "../../shared/tls/identity.ts";
 import type { ConnectHeader } from "../listeners/usual-connect.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { type CallerHost, challenges } from "./authenticate.ts";
@@ -23,23 +21,19 @@ const ESTABLISHED = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "
 /** The caller of a CONNECT over HTTP/1, which has the whole connection. */
 export class HttpCaller implements CallerEnd {
   readonly stream: Duplex;
-  readonly source: Endpoint | undefined;
+  readonly connection: IncomingConnection;
   readonly idleBytes: number;
   /** A TLS record of its own keeps the bytes of the target apart from the answer; sockets in clear need a gap. */
   readonly gapMs: number;
   readonly #host: CallerHost;
 
-  constructor({ socket, source }: IncomingConnection, host: CallerHost, { options }: ServerContext) {
-    const isUnix = host.kind === "unix";
+  constructor(connection: IncomingConnection, host: CallerHost, { options }: ServerContext) {
+    const { socket } = connection;
     this.stream = socket;
-    this.source = isUnix ? undefined : source;
+    this.connection = connection;
     this.idleBytes = CONNECTION_BYTES[host.kind];
     this.gapMs = socket instanceof TLSSocket ? 0 : options.establishedGapMs;
     this.#host = host;
-  }
-
-  claimedCertificate(): string | undefined {
-    return claimedBy(this.stream);
   }
 
   establish(onWritten?: () => void): void {

@@ -4,9 +4,7 @@ import { unwatchForEnd, watchForEnd } from "../../shared/http/connection.ts";
 import { forward, type WholeUrl } from "../../shared/http/forward.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import type { Endpoint } from "../../shared/listen/preface.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import { claimedBy } from "../../shared/tls/identity.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { challenges } from "./authenticate.ts";
@@ -23,7 +21,7 @@ import { refusalOf, refuseConnect } from "./reply.ts";
  */
 export class WholeUrlCaller implements CallerEnd {
   readonly stream: Duplex;
-  readonly source: Endpoint;
+  readonly connection: IncomingConnection;
   readonly idleBytes = CONNECTION_BYTES.tls;
   readonly gapMs = 0;
   readonly #socket: Duplex;
@@ -37,12 +35,13 @@ export class WholeUrlCaller implements CallerEnd {
   constructor(
     request: IncomingMessage,
     url: WholeUrl,
-    { socket, source }: IncomingConnection,
+    connection: IncomingConnection,
     host: ClusterVirtualHost,
     { options }: ServerContext,
   ) {
+    const { socket } = connection;
     [this.stream, this.#inner] = duplexPair();
-    this.source = source;
+    this.connection = connection;
     this.#socket = socket;
     this.#header = headerOf(request);
     this.#url = url;
@@ -54,10 +53,6 @@ export class WholeUrlCaller implements CallerEnd {
       this.stream.destroy();
       this.#inner.destroy();
     });
-  }
-
-  claimedCertificate(): string | undefined {
-    return claimedBy(this.#socket);
   }
 
   establish(onWritten?: () => void): void {
