@@ -17,10 +17,8 @@ import type { AuditedEntry, AuditedFacts } from "../audit/audit-trail.ts";
 import { addressRefusal } from "../clusters/destinations.ts";
 import type { AgentStreamKind, StreamOpener } from "../tunnels/agent-streams.ts";
 import type { ServedCluster, ServerContext } from "../tunnels/context.ts";
+import { endWithAnswer } from "../tunnels/incoming-stream.ts";
 import { partyOf } from "../tunnels/tunnel.ts";
-
-/** How long a refused stream may linger until the agent has ended its side, too, ms. */
-const LINGER_MS = 5_000;
 
 /** A node has some hundred connections to its control plane, and pods of a whole network may come over one agent. */
 export const DESTINATIONS: AgentStreamKind = {
@@ -68,7 +66,7 @@ export async function serveDestination(
     record.finish(totals.endedBy === "memory" ? "stalled" : "ok", totals.error, totals);
   } catch (error) {
     const refusal = stream.destroyed ? agentGone(error) : toCulvertError(error);
-    refuse(stream, refusal);
+    endWithAnswer(stream, encodeDestinationAnswer(refusal));
     record.finish(refusal.code, refusal);
   }
 }
@@ -131,15 +129,6 @@ async function dial(
   } finally {
     stream.off("close", onClose);
   }
-}
-
-/** Answers and ends cleanly, so that the answer arrives: a reset could overtake it. */
-function refuse(stream: Stream, refusal: CulvertError): void {
-  if (stream.destroyed) return;
-  stream.end(encodeDestinationAnswer(refusal));
-  stream.resume();
-  const timer = setTimeout(() => stream.reset(), LINGER_MS).unref();
-  stream.once("close", () => clearTimeout(timer));
 }
 
 function agentGone(cause?: unknown): CulvertError {

@@ -10,15 +10,12 @@ import {
   parseCarrier,
   streamKind,
 } from "../../shared/wire/peer-heads.ts";
-import { receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerContext } from "../tunnels/context.ts";
+import { endWithAnswer, readHead } from "../tunnels/incoming-stream.ts";
 import type { TakeCarried } from "../tunnels/links.ts";
 import type { FromPeer } from "./accepted-peers.ts";
-import { refuseStream, servePeer } from "./serve-peer.ts";
-
-/** Time for the head of a stream, which comes with its SYN, ms. */
-const HEAD_TIMEOUT_MS = 5_000;
+import { servePeer } from "./serve-peer.ts";
 
 /** The streams that peers open here. */
 export class PeerStreams {
@@ -36,19 +33,10 @@ export class PeerStreams {
   serve(stream: Stream, from: FromPeer): void {
     stream.on("error", () => {}); // a bad peer is never an uncaught error
     stream.accept();
-    const timer = setTimeout(() => stream.reset(), HEAD_TIMEOUT_MS).unref();
-    receiveHead(
-      stream,
-      (head) => {
-        clearTimeout(timer);
-        if (streamKind(head) === CARRIER_KIND) serveCarried(stream, head, from, this.#takeCarried, this.#context);
-        else this.#serveConnect(stream, head, from);
-      },
-      () => {
-        clearTimeout(timer);
-        stream.reset();
-      },
-    );
+    readHead(stream, (head) => {
+      if (streamKind(head) === CARRIER_KIND) serveCarried(stream, head, from, this.#takeCarried, this.#context);
+      else this.#serveConnect(stream, head, from);
+    });
   }
 
   #serveConnect(stream: Stream, head: Buffer, from: FromPeer): void {
@@ -87,7 +75,7 @@ export function serveCarried(
     const refusal = toCulvertError(error);
     const line = { peer: from.serverId, remote: from.remote, reason: printable(refusal.message) };
     throttledLog.write("warn", line, "connection not taken from a peer");
-    refuseStream(stream, refusal);
+    endWithAnswer(stream, encodePeerAnswer({ ok: false, error: refusal }));
   };
   try {
     const request = parseCarrier(head);

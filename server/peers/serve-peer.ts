@@ -9,13 +9,12 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AuditedEntry, AuditedFacts } from "../audit/audit-trail.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { ServerContext } from "../tunnels/context.ts";
+import { endWithAnswer } from "../tunnels/incoming-stream.ts";
 import { openStream, type StreamRequest } from "../tunnels/open-stream.ts";
 import { type HopEnd, hopResetCode, isClosedCleanly, isSessionLost } from "../tunnels/stream-end.ts";
 import type { FromPeer } from "./accepted-peers.ts";
 import { PEERS } from "./peer-link.ts";
 
-/** How long a refused stream may linger until the peer has ended its side, too, ms. */
-const LINGER_MS = 5_000;
 const FAILED = "CONNECT of a peer failed";
 
 /**
@@ -104,7 +103,8 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, co
     finish(why(totals.endedBy) ?? "ok", totals.error, totals);
   } catch (error) {
     const refusal = stream.destroyed ? callerGone(error) : toCulvertError(error);
-    refuseStream(stream, request?.tunnel === undefined ? naming(serverId, refusal) : refusal);
+    const shown = request?.tunnel === undefined ? naming(serverId, refusal) : refusal;
+    endWithAnswer(stream, encodePeerAnswer({ ok: false, error: shown }));
     finish(refusal.code, refusal);
   }
 }
@@ -179,15 +179,6 @@ function requestOf(
     ...(onlyClaimed && { onlyClaimed }),
     watch: { onPicked: ignore, onAcknowledged: ignore, onAnswer },
   };
-}
-
-/** Answers and ends cleanly, so that the answer arrives: a reset could overtake it. */
-export function refuseStream(stream: Stream, refusal: CulvertError): void {
-  if (stream.destroyed) return;
-  stream.end(encodePeerAnswer({ ok: false, error: refusal }));
-  stream.resume();
-  const timer = setTimeout(() => stream.reset(), LINGER_MS).unref();
-  stream.once("close", () => clearTimeout(timer));
 }
 
 /** The caller, who came to another server, reads which of the two has too much to do, or did not understand. */

@@ -1,10 +1,10 @@
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { streamKind } from "../../shared/wire/peer-heads.ts";
-import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ClusterTunnels } from "./cluster-tunnels.ts";
 import type { ServerContext } from "./context.ts";
+import { readHead } from "./incoming-stream.ts";
 import type { ConnectedAgent } from "./tunnel.ts";
 
 /** Whose stream it is. */
@@ -29,8 +29,6 @@ export interface AgentStreamKind {
 
 /** Streams of no agreed kind that an agent may open before its tunnel ends: each takes the event loop 30 µs. */
 const OPENED = { burst: 100, perSecond: 10 };
-/** The head comes with the SYN; this only bounds an agent that sends none, ms. */
-const HEAD_TIMEOUT_MS = 5_000;
 
 /** Dispatches the streams that one agent opens by the kind in their head. A kind that was not agreed is reset. */
 export class AgentStreams {
@@ -57,28 +55,19 @@ export class AgentStreams {
     stream.on("error", ignore);
     if (this.#opened.take(1) > 0) throw new YamuxError("flood", "the agent opens streams again and again");
     if (this.#kinds.size === 0) stream.reset();
-    else this.#readHead(stream);
+    else readHead(stream, (head) => this.#onHead(stream, head));
   }
 
-  #readHead(stream: Stream): void {
-    const reset = (): void => {
-      clearTimeout(timer);
+  #onHead(stream: Stream, head: Buffer): void {
+    const kind = this.#kinds.get(streamKind(head) ?? "");
+    if (kind === undefined || kind.open >= kind.maxOpen || kind.opened.take(1) > 0) {
       stream.reset();
-    };
-    const timer = setTimeout(reset, HEAD_TIMEOUT_MS);
-    const onHead = (head: Buffer): void => {
-      clearTimeout(timer);
-      const kind = this.#kinds.get(streamKind(head) ?? "");
-      if (kind === undefined || kind.open >= kind.maxOpen || kind.opened.take(1) > 0) {
-        stream.reset();
-        return;
-      }
-      this.#opened.charge(-1);
-      kind.open++;
-      stream.once("close", () => kind.open--);
-      kind.serve(stream, head, this.#opener, this.#context);
-    };
-    receiveHead(stream, onHead, reset);
+      return;
+    }
+    this.#opened.charge(-1);
+    kind.open++;
+    stream.once("close", () => kind.open--);
+    kind.serve(stream, head, this.#opener, this.#context);
   }
 }
 
