@@ -1,10 +1,10 @@
-import type { Duplex } from "node:stream";
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/address/target.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { splice } from "../../shared/relay/splice.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { ServedCluster, ServerContext } from "../tunnels/context.ts";
 import { openStream } from "../tunnels/open-stream.ts";
+import { orEnd } from "../tunnels/stream-end.ts";
 import type { CallerCredential } from "./authenticate.ts";
 import { type CallerEnd, PendingCaller } from "./caller-end.ts";
 import { ConnectRecord } from "./connect-record.ts";
@@ -45,7 +45,7 @@ export async function serveConnect(
 
     const stream = await openStream(target, cluster.tunnels, record, context);
     const written = record.onAllowed();
-    if (written !== undefined) await orDestroyed(stream, written);
+    if (written !== undefined) await orEnd(written, () => stream.destroy());
     if (pending.cancellation.reason !== undefined) {
       stream.destroy();
       throw pending.cancellation.reason;
@@ -95,14 +95,4 @@ function admit(
   record.targetCluster = other.tunnels.name;
   other.requireAdmission(target);
   return other;
-}
-
-/** Destroys the stream where the step before its use fails. */
-async function orDestroyed(stream: Duplex, step: Promise<void>): Promise<void> {
-  try {
-    await step;
-  } catch (error) {
-    stream.destroy();
-    throw error;
-  }
 }

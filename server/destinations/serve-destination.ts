@@ -18,6 +18,7 @@ import { addressRefusal } from "../clusters/destinations.ts";
 import type { AgentStreamKind, StreamOpener } from "../tunnels/agent-streams.ts";
 import type { ServedCluster, ServerContext } from "../tunnels/context.ts";
 import { endWithAnswer } from "../tunnels/incoming-stream.ts";
+import { orEnd } from "../tunnels/stream-end.ts";
 import { partyOf } from "../tunnels/tunnel.ts";
 
 /** A node has some hundred connections to its control plane, and pods of a whole network may come over one agent. */
@@ -50,8 +51,7 @@ export async function serveDestination(
     record.request = request;
     const served = admit(request.target, opener, context);
     const socket = await dial(stream, request, record, context, lookup);
-    const written = record.onAllowed(socket);
-    if (written !== undefined) await orReset(socket, written);
+    await orEnd(record.onAllowed(socket), () => resetSocket(socket));
     stream.write(encodeDestinationAnswer());
     const { memory } = opener.cluster;
     memory.onConnection(CONNECTION_BYTES.tcp);
@@ -68,15 +68,6 @@ export async function serveDestination(
     const refusal = stream.destroyed ? agentGone(error) : toCulvertError(error);
     endWithAnswer(stream, encodeDestinationAnswer(refusal));
     record.finish(refusal.code, refusal);
-  }
-}
-
-async function orReset(socket: Socket, step: Promise<void>): Promise<void> {
-  try {
-    await step;
-  } catch (error) {
-    resetSocket(socket);
-    throw error;
   }
 }
 

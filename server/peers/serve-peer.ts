@@ -11,7 +11,7 @@ import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { endWithAnswer } from "../tunnels/incoming-stream.ts";
 import { openStream, type StreamRequest } from "../tunnels/open-stream.ts";
-import { type HopEnd, hopResetCode, isClosedCleanly, isSessionLost } from "../tunnels/stream-end.ts";
+import { type HopEnd, hopResetCode, isClosedCleanly, isSessionLost, orEnd } from "../tunnels/stream-end.ts";
 import type { FromPeer } from "./accepted-peers.ts";
 import { PEERS } from "./peer-link.ts";
 
@@ -75,10 +75,7 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, co
     const trail = context.audit();
     audited = trail?.allowed(auditedFacts(asked, request, answer, from));
     if (audited !== undefined) {
-      await trail?.written(audited, request.cancellation)?.catch((error: unknown) => {
-        opened.destroy();
-        throw error;
-      });
+      await orEnd(trail?.written(audited, request.cancellation), () => opened.destroy());
     }
     if (stream.destroyed) {
       opened.destroy();

@@ -11,6 +11,16 @@ export function isClosedCleanly(stream: Duplex): boolean {
   return stream.errored?.cause === undefined;
 }
 
+/** Waits for `AuditTrail.written`; where the decision cannot be written, `end` ends what was opened for it. */
+export async function orEnd(written: Promise<void> | undefined, end: () => void): Promise<void> {
+  try {
+    await written;
+  } catch (error) {
+    end();
+    throw error;
+  }
+}
+
 /** Why another server has reset a stream, if it was neither the target nor the caller. */
 export type HopEnd = "agent_lost" | "draining" | "stalled";
 
