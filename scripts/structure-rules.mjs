@@ -304,7 +304,7 @@ export const CODE_LINES = {
   "server/options": 689,
   "server/peers": 2160,
   "server/replicas": 388,
-  "server/tokens": 590,
+  "server/tokens": 581,
   "server/tunnels": 1739,
   shared: 115,
   "shared/address": 518,

@@ -30,9 +30,14 @@ async function reviewed(t: TestContext, change: Partial<TokenReviewOptions> = {}
     agentNamespace: "culvert",
     agentServiceAccount: "agent",
     access: kubeconfig(path),
+    onApiServer: () => {},
     ...change,
   });
   t.after(() => verifier.close());
+  if (change.onApiServer === undefined) {
+    await until(() => stub.asked.length === 1); // the verifier's own question
+    stub.asked.length = 0;
+  }
   return { stub, path, verifier, verify: (text: string, signal = never()) => verifier.verify(text, { signal }) };
 }
 
@@ -207,17 +212,9 @@ test("a good result is kept for a minute, a refusal for ten seconds, and neither
   assert.equal(await asks(long), 1, "an account that was deleted is noticed within a minute");
 });
 
-test("options without an audience or with an access that cannot work fail the start", async (t) => {
+test("an access that cannot work fails the start", async (t) => {
   const { path } = await reviewed(t);
-  const options = { audience: "culvert", agentNamespace: "*", agentServiceAccount: "*" };
-  assert.throws(
-    () => new TokenReviewVerifier({ ...options, audience: "", access: kubeconfig(path) }),
-    /need an audience/,
-  );
-  for (const none of [{ agentNamespace: "" }, { agentServiceAccount: "" }]) {
-    const make = () => new TokenReviewVerifier({ ...options, ...none, access: kubeconfig(path) });
-    assert.throws(make, /say whose tokens count: agentNamespace and agentServiceAccount/);
-  }
+  const options = { audience: "culvert", agentNamespace: "*", agentServiceAccount: "*", onApiServer: () => {} };
   writeFileSync(path, "{}");
   assert.throws(
     () => new TokenReviewVerifier({ ...options, access: kubeconfig(path) }),

@@ -27,11 +27,8 @@ export interface TokenReviewOptions {
   readonly agentNamespace: string;
   readonly agentServiceAccount: string;
   readonly access: ReadAccess;
-  /**
-   * If given, the API server is also asked while no agent comes, and this is called when it begins to answer or to
-   * fail.
-   */
-  readonly onApiServer?: (state: ApiServerState) => void;
+  /** Called when the API server, which is also asked while no agent comes, begins to answer or to fail. */
+  readonly onApiServer: (state: ApiServerState) => void;
 }
 
 /** Deadline of one review, ms; the agent's whole attempt has 10 s. */
@@ -66,28 +63,18 @@ export class TokenReviewVerifier implements TokenVerifier {
   readonly #cache = new VerificationCache();
   readonly #reading = new TokenBucket(READING);
   readonly #closed = new AbortController();
-  readonly #monitor: ApiServerMonitor | undefined;
+  readonly #monitor: ApiServerMonitor;
 
   /** Throws a sentence for the author of the document. */
   constructor(options: TokenReviewOptions) {
-    if (options.audience === "") {
-      throw new Error("token reviews need an audience: without one, a token made for the API server itself would do");
-    }
-    // Any pod of the cluster gets a token for any audience that it asks for.
-    if (!options.agentNamespace || !options.agentServiceAccount) {
-      throw new Error("say whose tokens count: agentNamespace and agentServiceAccount, with * as a wildcard");
-    }
     checkAccess(options.access);
     this.#options = options;
-    const { onApiServer } = options;
-    if (onApiServer !== undefined) {
-      const ask = () => void this.#review(NO_TOKEN, this.#closed.signal);
-      this.#monitor = new ApiServerMonitor(ask, onApiServer);
-    }
+    const ask = () => void this.#review(NO_TOKEN, this.#closed.signal);
+    this.#monitor = new ApiServerMonitor(ask, options.onApiServer);
   }
 
   get apiServer(): ApiServerState {
-    return this.#monitor?.state ?? { state: "untried" };
+    return this.#monitor.state;
   }
 
   async verify(token: string, context: VerifyContext): Promise<VerificationResult> {
@@ -97,7 +84,7 @@ export class TokenReviewVerifier implements TokenVerifier {
   }
 
   close(): void {
-    this.#monitor?.close();
+    this.#monitor.close();
     this.#closed.abort();
     this.#client.close();
   }
@@ -106,8 +93,8 @@ export class TokenReviewVerifier implements TokenVerifier {
     const result = await this.#resultOf(token, dropped);
     // A dropped request says nothing about the API server.
     if (dropped.aborted) return result;
-    if ("unavailable" in result) this.#monitor?.failed(`${result.unavailable} (${result.detail})`);
-    else this.#monitor?.answered();
+    if ("unavailable" in result) this.#monitor.failed(`${result.unavailable} (${result.detail})`);
+    else this.#monitor.answered();
     return result;
   }
 
