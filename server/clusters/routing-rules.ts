@@ -138,11 +138,6 @@ export class Claims {
     const covers = text.includes("/") ? coversNetwork : coversHost;
     return this.#entries.some((entry) => covers(entry, text));
   }
-
-  /** Whether this host, in its canonical form, is in what somebody may claim. */
-  reserves(host: string): boolean {
-    return this.#entries.some((entry) => coversHost(entry, host));
-  }
 }
 
 function coversHost({ hosts, list }: ClaimEntry, host: string): boolean {

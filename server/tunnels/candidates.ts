@@ -82,7 +82,7 @@ export class RoutedCandidates implements Candidates {
   }
 
   get #isReserved(): boolean {
-    return this.#isClaimedElsewhere || this.#cluster.rules.claims?.reserves(this.#host) === true;
+    return this.#isClaimedElsewhere || this.#cluster.rules.claims?.allows(this.#host) === true;
   }
 
   pick(except?: Tunnel): Tunnel | undefined {
