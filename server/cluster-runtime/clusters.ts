@@ -1,4 +1,3 @@
-import { canonicalHost } from "../../shared/address/agent-identifiers.ts";
 import type { Target } from "../../shared/address/target.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
@@ -56,8 +55,6 @@ export class Clusters implements ClusterListener {
   readonly #served = new Map<string, ClusterRuntime>();
   /** Clusters that cannot be served, and why. */
   readonly #unserved = new Map<string, string>();
-  /** Names of clusters that callers of others may reach. */
-  readonly #shared = new Set<string>();
   readonly #crlLog: ConditionLog;
   #started = false;
 
@@ -91,8 +88,7 @@ export class Clusters implements ClusterListener {
 
   /** The cluster that callers of another one reach by its name as the target's host, where its document lets them. */
   reachedBy(callers: string, { host }: Target): ClusterRuntime | undefined {
-    if (this.#shared.size === 0) return undefined;
-    const found = this.#served.get(canonicalHost(host));
+    const found = this.#served.get(host.toLowerCase().replace(/\.$/, ""));
     return found?.cluster.callers.fromClusters?.includes(callers) === true ? found : undefined;
   }
 
@@ -146,7 +142,6 @@ export class Clusters implements ClusterListener {
     }
     this.#unserved.delete(cluster.name);
     this.#served.set(cluster.name, runtime);
-    this.#noteShared(cluster);
     if (this.#started) {
       const { name, file, suspended } = cluster;
       this.#context.log.info({ cluster: name, file, ...(suspended && { suspended }) }, "cluster added");
@@ -154,11 +149,6 @@ export class Clusters implements ClusterListener {
       this.#crlLog.checkSoon();
     }
     this.#watcher.onAdded(runtime);
-  }
-
-  #noteShared({ name, callers }: Cluster): void {
-    if (callers.fromClusters === undefined) this.#shared.delete(name);
-    else this.#shared.add(name);
   }
 
   /** Suspending and resuming are warnings, unlike other changes. */
@@ -195,7 +185,6 @@ export class Clusters implements ClusterListener {
       return;
     }
     if (what.maxAgents) runtime.tunnels.maxAgents = cluster.agents.maxAgents ?? this.#context.options.maxAgents;
-    this.#noteShared(cluster);
     const before = warningsAbout(runtime);
     runtime.update(cluster, what);
     this.#logChange(cluster, what);
@@ -209,7 +198,6 @@ export class Clusters implements ClusterListener {
     const runtime = this.#served.get(name);
     if (runtime === undefined) return;
     this.#served.delete(name);
-    this.#shared.delete(name);
     this.#context.tunnels.remove(runtime.tunnels);
     runtime.close();
     this.#watcher.onRemoved(runtime);
