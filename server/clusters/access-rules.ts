@@ -19,7 +19,6 @@ export class TargetRules {
     this.deny = deny;
     this.#allow = allow.map((text) => parseRule(text, "the rule"));
     this.#deny = deny.map((text) => parseRule(text, "the rule"));
-    Object.freeze(this);
   }
 
   /** Addresses are denied, but no allow rule keeps out the names that resolve to them. */
@@ -85,7 +84,6 @@ export class SourceCidrs {
       const { network, prefix } = parseCidr(text);
       this.#list.addSubnet(network, prefix);
     }
-    Object.freeze(this);
   }
 
   /** Takes an address as a socket has it: with the zone of a link-local one, and IPv4-mapped on an IPv6 listener. */

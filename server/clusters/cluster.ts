@@ -13,7 +13,7 @@ export const SIDES = ["agents", "callers"] as const;
 export type SideName = (typeof SIDES)[number];
 
 /**
- * One workload cluster as its document describes it: read, validated and frozen. A changed document makes a new object.
+ * One workload cluster as its document describes it: read and validated. A changed document makes a new object.
  */
 export interface Cluster {
   readonly name: string;

@@ -17,7 +17,6 @@ export class Destinations {
   constructor(texts: readonly string[]) {
     this.texts = texts;
     this.#listed = new Set(texts.map((text) => canonicalDestination(parseTarget(text))));
-    Object.freeze(this);
   }
 
   /** Why the agent may not reach it, as a sentence; `undefined` if it is listed. */

@@ -69,7 +69,7 @@ function loadCluster(
     faults.push(`callers.uds ${uds} is longer than the ${MAX_SOCKET_PATH} bytes a socket path can have.`);
   }
   if (faults.length > 0) return faults;
-  const cluster: Cluster = {
+  clusters.push({
     name,
     file,
     targets,
@@ -79,8 +79,7 @@ function loadCluster(
     ...(number !== undefined && { document: number }),
     agents: { ...agents, maxAgents, innerTls, konnectivity, strategies, strictIdentifiers, claims },
     callers: { ...callers, uds, fromClusters },
-  };
-  clusters.push(frozen(cluster));
+  });
   return [];
 }
 
@@ -134,12 +133,6 @@ function withAbsolutePaths(token: TokenTrust, folder: string): TokenTrust {
   const { jwks } = token;
   if ("file" in jwks) return { ...token, jwks: { file: resolve(folder, jwks.file) } };
   return jwks.caFile === undefined ? token : { ...token, jwks: { ...jwks, caFile: resolve(folder, jwks.caFile) } };
-}
-
-function frozen<T>(value: T): T {
-  if (typeof value !== "object" || value === null || Object.isFrozen(value)) return value;
-  for (const part of Object.values(value)) frozen(part);
-  return Object.freeze(value);
 }
 
 /**

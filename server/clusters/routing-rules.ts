@@ -118,7 +118,6 @@ export class Claims {
   constructor(texts: readonly ClaimTexts[]) {
     this.texts = texts;
     this.#entries = texts.map(parseEntry);
-    Object.freeze(this);
   }
 
   /** The first identifier that this agent may not claim, as it is shown; `undefined` if it may claim all. */
