@@ -137,9 +137,9 @@ export const clusterDocument = section({
   name: parsed(clusterName),
   agents: agents.optional().transform(orIssue((given) => withPair(given ?? agents.parse({})))),
   callers: callers.optional().transform(orIssue((given) => withPair(given ?? callers.parse({})))),
-  allow: rules(),
-  deny: rules(),
-  allowedDestinations: destinations(),
+  allow: checkedList((text) => new TargetRules([text], [])),
+  deny: checkedList((text) => new TargetRules([text], [])),
+  allowedDestinations: checkedList((text) => new Destinations([text])),
   limits: limits.default({}),
   suspended: parsed(parseBoolean).default(false),
 }).transform(({ allow, deny, allowedDestinations, ...rest }) => ({
@@ -174,22 +174,13 @@ function innerTlsRule(value: string): InnerTlsRule {
   throw new Error("needs never, auto or always");
 }
 
-/** Each rule is parsed alone, so that the path of a fault names it. */
-function rules() {
-  const rule = parsed((text) => {
-    new TargetRules([text], []);
+/** A list of texts, each of which is checked alone, so that the path of a fault names it. */
+function checkedList(check: (text: string) => unknown) {
+  const checked = parsed((text) => {
+    check(text);
     return text;
   });
-  return list(rule).default([]);
-}
-
-/** Each is parsed alone, so that the path of a fault names it. */
-function destinations() {
-  const destination = parsed((text) => {
-    new Destinations([text]);
-    return text;
-  });
-  return list(destination).default([]);
+  return list(checked).default([]);
 }
 
 function withPair<S extends { cert?: string | undefined; key?: string | undefined }>(given: S): S {
