@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { MAX_CONNECTIONS } from "../../shared/admin/connections.ts";
+import { contextOf } from "../tunnels/testing/context.ts";
 import { filesNeeded, unauthenticatedAllowed } from "./file-need.ts";
 
-const BOUNDS = {
+const { options: BOUNDS } = contextOf({
   ...{ maxHandshakes: 1, maxWaitingHandshakes: 10, maxWaitingConnections: 100 },
   ...{ maxInnerHandshakes: 30, maxTokenVerifications: 20, maxPendingConnects: 1_000, maxAgents: 100, clusters: "" },
-};
+});
 
 test("each port may hold who says nothing, who waits, who shakes hands and who has not asked yet", () => {
   assert.equal(unauthenticatedAllowed(BOUNDS, { tcpPorts: 0, unixSockets: 0, operatorPorts: 0 }), 0);

@@ -3,18 +3,6 @@ import type { ServerOptions } from "../options/options.ts";
 import { hellosAllowed } from "../tunnels/agent-limits.ts";
 import { ALL_PORTS_FACTOR } from "./port-connections.ts";
 
-type Bounds = Pick<
-  ServerOptions,
-  | "maxHandshakes"
-  | "maxWaitingHandshakes"
-  | "maxWaitingConnections"
-  | "maxPendingConnects"
-  | "maxAgents"
-  | "maxInnerHandshakes"
-  | "maxTokenVerifications"
-  | "clusters"
->;
-
 /** How many listeners a server has. */
 interface Listeners {
   readonly tcpPorts: number;
@@ -30,7 +18,10 @@ interface Listeners {
 const FILES_PER_AGENT = 4;
 
 /** Maximum number of connections of unauthenticated peers. */
-export function unauthenticatedAllowed(bounds: Bounds, { tcpPorts, unixSockets, operatorPorts }: Listeners): number {
+export function unauthenticatedAllowed(
+  bounds: ServerOptions,
+  { tcpPorts, unixSockets, operatorPorts }: Listeners,
+): number {
   const { maxHandshakes, maxWaitingHandshakes, maxWaitingConnections, clusters } = bounds;
   // The first bound counts twice: for connections in a handshake, and for those without a byte.
   const beforeTls = tcpPorts * (2 * maxHandshakes + maxWaitingHandshakes);
@@ -46,7 +37,7 @@ export function unauthenticatedAllowed(bounds: Bounds, { tcpPorts, unixSockets, 
  * - of one cluster: connections in inner TLS or before their hello, tokens that are verified, callers that wait for an
  *   answer, and agents.
  */
-export function filesNeeded(bounds: Bounds, listeners: Listeners): number {
+export function filesNeeded(bounds: ServerOptions, listeners: Listeners): number {
   const listening = listeners.tcpPorts + listeners.unixSockets;
   const agents = FILES_PER_AGENT * bounds.maxAgents + hellosAllowed(bounds.maxAgents);
   // Agents before their hello and in the handshake; tokens of agents and of callers.
