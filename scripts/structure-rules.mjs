@@ -293,7 +293,7 @@ export const CODE_LINES = {
   server: 463,
   "server/agents": 1666,
   "server/audit": 358,
-  "server/callers": 1952,
+  "server/callers": 1940,
   "server/cluster-runtime": 1011,
   "server/clusters": 875,
   "server/destinations": 176,

@@ -2,7 +2,7 @@ import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
 import { answerAndEnd } from "../../shared/http/connection.ts";
 import { NO_PROXY_REQUEST, UNKNOWN_CODING } from "../../shared/http/forward.ts";
-import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
+import { proxyStatus } from "../../shared/http/response-fields.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import { valuesOf } from "../../shared/listen/first-request.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
@@ -64,24 +64,16 @@ const NO_WHOLE_URL =
 
 /** Requests that are not read as a CONNECT of one caller: they never become a connection with an outcome. */
 const HTTP_REFUSALS = {
-  method: { status: 405, sentence: ONLY_CONNECT, header: onlyConnect(ONLY_CONNECT) },
-  wholeUrl: { status: 405, sentence: NO_WHOLE_URL, header: onlyConnect(NO_WHOLE_URL) },
-  notForProxy: {
-    status: 400,
-    sentence: NO_PROXY_REQUEST,
-    header: marked({ error: "http_request_error" }, NO_PROXY_REQUEST),
-  },
-  unknownCoding: {
-    status: 501,
-    sentence: UNKNOWN_CODING,
-    header: marked({ error: "http_request_error" }, UNKNOWN_CODING),
-  },
-  malformed: { status: 400, sentence: "the request is not valid HTTP/1", header: "" },
+  method: { status: 405, sentence: ONLY_CONNECT },
+  wholeUrl: { status: 405, sentence: NO_WHOLE_URL },
+  notForProxy: { status: 400, sentence: NO_PROXY_REQUEST },
+  unknownCoding: { status: 501, sentence: UNKNOWN_CODING },
+  malformed: { status: 400, sentence: "the request is not valid HTTP/1" },
   // RFC 9112 §3.2.
-  twoHosts: { status: 400, sentence: "the request has two Host lines: send one", header: "" },
-  twoCredentials: { status: 400, sentence: "the request has two Proxy-Authorization lines: send one", header: "" },
-  headerTooLarge: { status: 431, sentence: "the request header is too large", header: "" },
-  headerTimeout: { status: 408, sentence: "the request header did not arrive in time", header: "" },
+  twoHosts: { status: 400, sentence: "the request has two Host lines: send one" },
+  twoCredentials: { status: 400, sentence: "the request has two Proxy-Authorization lines: send one" },
+  headerTooLarge: { status: 431, sentence: "the request header is too large" },
+  headerTimeout: { status: 408, sentence: "the request header did not arrive in time" },
 } as const;
 export type CallerHttpRefusal = keyof typeof HTTP_REFUSALS;
 
@@ -148,19 +140,15 @@ export function sentenceOf(refusal: CallerHttpRefusal): string {
   return HTTP_REFUSALS[refusal].sentence;
 }
 
-/** Answers a request that is no CONNECT. */
+/**
+ * Answers a request that is no CONNECT. With Proxy-Status, since a proxy on an agent's path that accepts CONNECT alone
+ * gives a similar answer.
+ */
 export function refuseRequest(socket: Duplex, refusal: CallerHttpRefusal): void {
-  const { status, sentence, header } = HTTP_REFUSALS[refusal];
-  send(socket, status, sentence, header);
-}
-
-/** With Proxy-Status, since a proxy on an agent's path that accepts CONNECT alone gives a similar answer. */
-function onlyConnect(sentence: string): string {
-  return `Allow: CONNECT\r\n${marked({ error: "http_request_error" }, sentence)}`;
-}
-
-function marked(status: ProxyStatus, sentence: string): string {
-  return `Proxy-Status: ${proxyStatus(status, sentence)}\r\n`;
+  const { status, sentence } = HTTP_REFUSALS[refusal];
+  const allow = status === 405 ? "Allow: CONNECT\r\n" : "";
+  const headers = `${allow}Proxy-Status: ${proxyStatus({ error: "http_request_error" }, sentence)}\r\n`;
+  send(socket, status, sentence, headers);
 }
 
 /** The sentence is in the status line, since kubectl shows its user nothing else. */
