@@ -305,7 +305,7 @@ export const CODE_LINES = {
   "server/peers": 2160,
   "server/replicas": 388,
   "server/tokens": 581,
-  "server/tunnels": 1739,
+  "server/tunnels": 1718,
   shared: 115,
   "shared/address": 518,
   "shared/admin": 367,

@@ -1,82 +1,89 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { type AgentCandidate, admit, EarlierProcesses, type IdHolder } from "./agent-places.ts";
+import { type AgentPlaces, EarlierProcesses } from "./agent-places.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
 import { fakeAgent } from "./testing/fake-agent.ts";
 
-const candidate: AgentCandidate = { agentId: "a", instance: "1", identity: "CN=agent" };
-const holder: IdHolder = {
-  ...candidate,
-  draining: false,
-  suspended: false,
-  runsBeside: false,
-  address: "10.0.0.7",
-};
+const candidate = { agentId: "a", instance: "1", identity: "CN=agent" };
+
+/** The agent that has a place before the candidate asks; by default it is the candidate itself. */
+interface Held extends Partial<typeof candidate> {
+  readonly state?: "draining" | "suspended" | "without tunnel";
+  /** It has taken the id from the candidate. */
+  readonly hasReplaced?: true;
+}
+
+function hold(places: AgentPlaces, { state, ...names }: Held): void {
+  const { tunnel, link } = fakeAgent({ ...candidate, ...names });
+  const place = places.reserve(tunnel.agent);
+  if (state !== "without tunnel") place.join(tunnel);
+  if (state === "draining") tunnel.drain(0);
+  if (state === "suspended") link.suspend();
+}
+
 /** Another process, which has taken the id from the one that asks. */
-const other: IdHolder = { ...holder, instance: "2", runsBeside: true };
-const roomy = { serverId: "srv-1", cluster: "default", agents: 1, maxAgents: 2 };
-const full = { ...roomy, agents: 2 };
+const other: Held = { instance: "2", hasReplaced: true };
 
 const TABLE: ReadonlyArray<
-  readonly [
-    sentence: string,
-    holder: IdHolder | undefined,
-    room: typeof roomy,
-    closeCode: number | undefined,
-    says: RegExp,
-  ]
+  readonly [sentence: string, held: Held, maxAgents: number, closeCode: number | undefined, says: RegExp]
 > = [
-  ["a new agent id is admitted while there is room", undefined, roomy, undefined, /^$/],
-  ["a new agent id is limited when the cluster is full", undefined, full, CloseCode.limited, /limit \(--max-agents\)/],
-  ["a restarted agent is admitted", { ...holder, instance: "0" }, roomy, undefined, /^$/],
-  ["a restarted agent needs no further room", { ...holder, instance: "0" }, full, undefined, /^$/],
+  ["a new agent id is admitted while there is room", { agentId: "b" }, 2, undefined, /^$/],
+  [
+    "a new agent id is limited when the cluster is full",
+    { agentId: "b" },
+    1,
+    CloseCode.limited,
+    /^cluster "default" has 1 agents, its limit \(--max-agents\)$/,
+  ],
+  ["a restarted agent is admitted", { instance: "0" }, 2, undefined, /^$/],
+  ["a restarted agent needs no further room", { instance: "0" }, 1, undefined, /^$/],
   [
     "a second link of one process is refused, and told where the first is",
-    holder,
-    roomy,
+    {},
+    2,
     CloseCode.alreadyConnected,
     /already_connected.*"srv-1"/,
   ],
-  ["a process whose tunnel drains may have a new one", { ...holder, draining: true }, roomy, undefined, /^$/],
-  ["a process whose link is suspended may begin anew", { ...holder, suspended: true }, roomy, undefined, /^$/],
+  ["a process whose tunnel drains may have a new one", { state: "draining" }, 2, undefined, /^$/],
+  ["a process whose link is suspended may begin anew", { state: "suspended" }, 2, undefined, /^$/],
   [
     "a process that asks again beside the one that replaced it is refused, and told where that one is",
     other,
-    roomy,
+    2,
     CloseCode.alreadyConnected,
-    /^another running process uses agent id "a" \(from 10\.0\.0\.7\): give each its own --agent-id$/,
+    /^another running process uses agent id "a" \(from 127\.0\.0\.1\): give each its own --agent-id$/,
   ],
   [
     "the same before anybody knows from where",
-    { ...other, address: undefined },
-    roomy,
+    { ...other, state: "without tunnel" },
+    2,
     CloseCode.alreadyConnected,
     /^another running process uses agent id "a": /,
   ],
-  ["a process takes the id back from one that drains", { ...other, draining: true }, roomy, undefined, /^$/],
-  ["a process takes the id back from one that is suspended", { ...other, suspended: true }, roomy, undefined, /^$/],
-  [
-    "an id of another identity is a duplicate",
-    { ...holder, identity: "CN=other" },
-    roomy,
-    CloseCode.duplicate,
-    /another certificate/,
-  ],
+  ["a process takes the id back from one that drains", { ...other, state: "draining" }, 2, undefined, /^$/],
+  ["a process takes the id back from one that is suspended", { ...other, state: "suspended" }, 2, undefined, /^$/],
+  ["an id of another identity is a duplicate", { identity: "CN=other" }, 2, CloseCode.duplicate, /another certificate/],
   [
     "another identity is a duplicate even after a restart",
-    { ...holder, instance: "0", identity: "CN=other" },
-    roomy,
+    { instance: "0", identity: "CN=other" },
+    2,
     CloseCode.duplicate,
     /another certificate/,
   ],
 ];
 
-for (const [sentence, held, room, closeCode, says] of TABLE) {
+for (const [sentence, { hasReplaced, ...held }, maxAgents, closeCode, says] of TABLE) {
   test(sentence, () => {
-    if (closeCode === undefined) return admit(candidate, held, room);
+    const { places } = new ClusterTunnels("default", { serverId: "srv-1", maxAgents, drainTimeoutMs: 0 });
+    if (hasReplaced) hold(places, candidate);
+    hold(places, held);
+    if (closeCode === undefined) {
+      places.reserve(candidate);
+      return;
+    }
     assert.throws(
-      () => admit(candidate, held, room),
+      () => places.reserve(candidate),
       (error) => error instanceof LinkRefused && error.closeCode === closeCode && says.test(error.reason),
     );
   });

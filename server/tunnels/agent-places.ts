@@ -72,18 +72,12 @@ export class AgentPlaces {
   /** Reserves a place for an agent, or throws `LinkRefused`. */
   reserve(candidate: AgentCandidate): AgentPlace {
     this.#requireOpen();
-    const { name, maxAgents } = this.#cluster;
-    const current = this.#holders.get(candidate.agentId);
-    if (current === undefined && this.#holders.size >= maxAgents) this.#evictOne();
     const { agentId, instance, identity } = candidate;
+    const current = this.#holders.get(agentId);
+    if (current === undefined && this.#holders.size >= this.#cluster.maxAgents) this.#evictOne();
     const runsBeside = current?.identity === identity && current.earlier.has(instance);
     if (runsBeside) current.earlier.note(instance, true);
-    admit(candidate, current && { ...stateOf(current.tunnel), ...current, runsBeside }, {
-      serverId: this.#limits.serverId,
-      cluster: name,
-      agents: this.#holders.size,
-      maxAgents,
-    });
+    this.#admit(candidate, current, runsBeside);
     const earlier = new EarlierProcesses(current?.earlier);
     if (current !== undefined) earlier.note(current.instance, runsBeside);
     earlier.forget(instance);
@@ -97,6 +91,45 @@ export class AgentPlaces {
       join: (tunnel) => this.#join(holder, tunnel),
       leave: () => this.#leave(holder),
     };
+  }
+
+  /**
+   * Admits an agent, or throws `LinkRefused`. An agent id belongs to one identity at a time:
+   *
+   * | holder of the id               | result                                     |
+   * |--------------------------------|--------------------------------------------|
+   * | none                           | admitted while there is room               |
+   * | same identity, other instance  | admitted, the old tunnel drains (restart)  |
+   * | same identity, same instance   | already connected, unless its tunnel drains or is suspended |
+   * | same identity, has replaced this instance before (`runsBeside`) | refused: another running process |
+   * | other identity                 | duplicate                                  |
+   */
+  #admit({ agentId, instance, identity }: AgentCandidate, holder: Holder | undefined, runsBeside: boolean): void {
+    if (holder === undefined) {
+      const { name, maxAgents } = this.#cluster;
+      const { size } = this.#holders;
+      if (size < maxAgents) return;
+      throw refused("limited", `cluster "${name}" has ${size} agents, its limit (--max-agents)`);
+    }
+    if (holder.identity !== identity) {
+      throw refused(
+        "duplicate",
+        `agent id "${agentId}" belongs to another certificate: give each agent its own --agent-id`,
+      );
+    }
+    const { tunnel } = holder;
+    if (tunnel?.draining || tunnel?.suspended) return; // its process may have another tunnel, or has given this one up
+    if (holder.instance === instance) {
+      const { serverId } = this.#limits;
+      throw refused("alreadyConnected", `${ALREADY_CONNECTED}: this agent has a tunnel to server "${serverId}"`);
+    }
+    if (!runsBeside) return;
+    // Without the port, which changes each time, repeated refusals have the same sentence.
+    const from = tunnel === undefined ? "" : ` (from ${tunnel.remote.replace(/:\d+$/, "")})`;
+    throw refused(
+      "alreadyConnected",
+      `another running process uses agent id "${agentId}"${from}: give each its own --agent-id`,
+    );
   }
 
   /** Reserves a place for an agent that only measures (`culvert doctor`); the holder of its id keeps its place. */
@@ -204,78 +237,12 @@ export class AgentPlaces {
   }
 }
 
-/** The state of a holder's tunnel, if it has one. */
-function stateOf(tunnel: Tunnel | undefined) {
-  if (tunnel === undefined) return { draining: false, suspended: false, address: undefined };
-  const { draining, suspended, remote } = tunnel;
-  // Without the port, which changes each time, repeated refusals have the same sentence.
-  return { draining, suspended, address: remote.replace(/:\d+$/, "") };
-}
-
 /** Ends the tunnel of an agent whose claims the present rules do not allow. Returns whether it did. */
 export function endUnclaimable(tunnel: Tunnel, { name, rules }: PlacesCluster): boolean {
   const foreign = rules.claims?.objection(tunnel.agent.identifiers, tunnel.agent);
   if (foreign === undefined) return false;
   tunnel.destroy(new Error(`the agent may no longer claim ${foreign} in cluster "${name}" (agents.claims)`));
   return true;
-}
-
-// ── admission ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-/** The agent that has the id now. */
-export interface IdHolder extends AgentCandidate {
-  /** The holder's tunnel accepts no new streams: its process may have another tunnel. */
-  readonly draining: boolean;
-  /** The holder's link has no carrier: its process may have given the link up. */
-  readonly suspended: boolean;
-  /** The holder has replaced the process that asks now: both run. */
-  readonly runsBeside: boolean;
-  /** The address that it is connected from. */
-  readonly address: string | undefined;
-}
-
-interface AgentRoom {
-  readonly serverId: string;
-  readonly cluster: string;
-  /** Agents that have a place now. */
-  readonly agents: number;
-  readonly maxAgents: number;
-}
-
-/**
- * Admits an agent, or throws `LinkRefused`. An agent id belongs to one identity at a time:
- *
- * | holder of the id               | result                                     |
- * |--------------------------------|--------------------------------------------|
- * | none                           | admitted while there is room               |
- * | same identity, other instance  | admitted, the old tunnel drains (restart)  |
- * | same identity, same instance   | already connected, unless its tunnel drains or is suspended |
- * | same identity, has replaced this instance before (two run) | refused: another running process |
- * | other identity                 | duplicate                                  |
- */
-export function admit(candidate: AgentCandidate, holder: IdHolder | undefined, room: AgentRoom): void {
-  const { agentId } = candidate;
-  if (holder === undefined) {
-    if (room.agents < room.maxAgents) return;
-    throw refused("limited", `cluster "${room.cluster}" has ${room.agents} agents, its limit (--max-agents)`);
-  }
-  if (holder.identity !== candidate.identity) {
-    throw refused(
-      "duplicate",
-      `agent id "${agentId}" belongs to another certificate: give each agent its own --agent-id`,
-    );
-  }
-  if (holder.draining || holder.suspended) return;
-  if (holder.instance === candidate.instance) {
-    throw refused("alreadyConnected", `${ALREADY_CONNECTED}: this agent has a tunnel to server "${room.serverId}"`);
-  }
-  if (holder.runsBeside) {
-    const from = holder.address === undefined ? "" : ` (from ${holder.address})`;
-    throw refused(
-      "alreadyConnected",
-      `another running process uses agent id "${agentId}"${from}: give each its own --agent-id`,
-    );
-  }
 }
 
 /** A refusal by one of our close codes. */
