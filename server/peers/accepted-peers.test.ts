@@ -9,6 +9,7 @@ import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import { contextOf } from "../tunnels/testing/context.ts";
 import { AcceptedPeer, makeRoom } from "./accepted-peers.ts";
+import type { PeerTrust } from "./peer-trust.ts";
 
 const IDENTITY: PeerIdentity = {
   o: [],
@@ -34,10 +35,13 @@ function peerOf() {
   const state = { isAccepted: true, isClosed: false };
   const link = new LinkOverPair(duplexPair()[0]);
   const objection = () => (state.isAccepted ? undefined : "its certificate has expired");
-  const trust = { objection, isRevoked: () => false };
+  const trust = { objection, isRevoked: () => false } as unknown as PeerTrust;
   const memory = new MemoryPool(1_048_576).share("(peers)");
   const peer = new AcceptedPeer(
-    { serverId: "srv-2", software: "test", link, identity: IDENTITY, trust, memory, onStream: () => {} },
+    { type: "hello", version: 1, agentId: "srv-2", instance: "2", software: "test" },
+    link,
+    IDENTITY,
+    { trust, memory, instance: "1", onStream: () => {} },
     contextOf({ initialWindow: 65_536, maxWindow: 65_536, sessionBudget: 1_048_576, maxStreams: 10 }),
   );
   void peer.closed.then(() => {

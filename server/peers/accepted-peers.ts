@@ -1,6 +1,6 @@
 import type { BySource } from "../../shared/basics/by-source.ts";
 import { deferred } from "../../shared/basics/promises.ts";
-import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
+import type { Hello } from "../../shared/link/control.ts";
 import type { Link } from "../../shared/link/link.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
@@ -10,8 +10,8 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { sessionOptions } from "../tunnels/yamux-tunnel.ts";
-import { peerLog } from "./peer-link.ts";
-import { type PeerJudge, PeerWatch } from "./peer-trust.ts";
+import { type OwnServer, peerLog } from "./peer-link.ts";
+import { PeerWatch } from "./peer-trust.ts";
 
 /** The server that has opened a stream here; one object for each link. */
 export interface FromPeer {
@@ -27,14 +27,8 @@ export interface FromPeer {
 /** The part of a link that it uses. */
 type AcceptedLink = Pick<Link, keyof Transport | "remote" | "sendControl">;
 
-interface AcceptedPeerParts {
-  readonly serverId: string;
-  readonly software: string;
-  readonly link: AcceptedLink;
-  readonly identity: PeerIdentity;
-  readonly trust: PeerJudge;
-  /** The account of links to and from peers. */
-  readonly memory: MemoryShare;
+/** This server, as the links that peers have dialled use it. */
+export interface DialledServer extends OwnServer {
   /** The peer has opened a stream. */
   onStream(stream: Stream, from: FromPeer): void;
 }
@@ -51,8 +45,13 @@ export class AcceptedPeer implements FromPeer {
   readonly watch: PeerWatch;
   readonly #session: Session;
 
-  constructor(parts: AcceptedPeerParts, { options, throttledLog }: ServerContext) {
-    const { serverId, software, link, identity, trust, memory, onStream } = parts;
+  constructor(
+    { agentId: serverId, software }: Hello,
+    link: AcceptedLink,
+    identity: PeerIdentity,
+    { trust, memory, onStream }: DialledServer,
+    { options, throttledLog }: ServerContext,
+  ) {
     this.serverId = serverId;
     this.remote = link.remote;
     this.identity = identity;
@@ -75,7 +74,7 @@ export class AcceptedPeer implements FromPeer {
       { onStream: (stream) => onStream(stream, this), onClosed },
       { ...sessionOptions(options, memory), littleFrameCost: 0 },
     );
-    log("info", "peer link accepted", { software });
+    log("info", "peer link accepted", { software: printable(software) });
   }
 
   close(deadlineMs: number): Promise<void> {

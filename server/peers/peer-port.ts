@@ -6,7 +6,6 @@ import { BySource } from "../../shared/basics/by-source.ts";
 import { TurnQueue } from "../../shared/basics/timers.ts";
 import { answerAndEnd, refusalText } from "../../shared/http/connection.ts";
 import { proxyStatus } from "../../shared/http/response-fields.ts";
-import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import { answerHello, openCarrier, orRefuse, receiveHello } from "../../shared/link/accept.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello, ResumeAnswer, Welcome } from "../../shared/link/control.ts";
@@ -18,28 +17,19 @@ import { agentStatus, CulvertError, outcome, printable } from "../../shared/outc
 import { type PeerIdentity, subjectOf } from "../../shared/tls/identity.ts";
 import type { ServerTls } from "../../shared/tls/tls-material.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
-import type { Stream } from "../../shared/yamux/stream.ts";
 import { openTlsPort } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
 import { connectionOf, requestsTo, upgradeApp, webSocketHandler } from "../listeners/upgrade-app.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { Links, type ResumableLink } from "../tunnels/links.ts";
 import { firstWindows } from "../tunnels/yamux-tunnel.ts";
-import { AcceptedPeer, type FromPeer, makeRoom } from "./accepted-peers.ts";
+import { AcceptedPeer, type DialledServer, makeRoom } from "./accepted-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
-import type { PeerTrust } from "./peer-trust.ts";
 
 /** The parts of a server that the port uses. */
-interface PeerPortSurroundings {
+interface PeerPortSurroundings extends DialledServer {
   readonly waiting: WaitingConnections;
-  readonly trust: PeerTrust;
   readonly material: () => ServerTls;
-  /** The account of what waits in links of peers. */
-  readonly peerMemory: MemoryShare;
-  /** Random for each start of this process. */
-  readonly instance: string;
-  /** A peer has opened a stream. */
-  onStream(stream: Stream, from: FromPeer): void;
 }
 
 /** Links of peers belong to no cluster. */
@@ -223,14 +213,9 @@ export class PeerPort {
       ...firstWindows(this.#context.options),
     };
     const use = async (carrier: Carrier): Promise<void> => {
-      const link = new Link(entry.id, remote, carrier, { graceMs, replayBytes, pool: this.#around.peerMemory.links });
+      const link = new Link(entry.id, remote, carrier, { graceMs, replayBytes, pool: this.#around.memory.links });
       entry.link = link;
-      const software = printable(hello.software);
-      const { trust, peerMemory: memory, onStream } = this.#around;
-      const peer = new AcceptedPeer(
-        { serverId: agentId, software, link, identity, trust, memory, onStream },
-        this.#context,
-      );
+      const peer = new AcceptedPeer(hello, link, identity, this.#around, this.#context);
       this.#peers.add(peer, network);
       entry.onCredential = ({ peer: renewed }) => peer.watch.renewed(renewed);
       await peer.closed;

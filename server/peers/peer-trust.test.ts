@@ -4,7 +4,7 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { agentOf, fetchText, pki } from "../testing/server.ts";
-import { PeerWatch } from "./peer-trust.ts";
+import { type PeerTrust, PeerWatch } from "./peer-trust.ts";
 import { ask, Fleet, peerLeaf } from "./testing/fleet.ts";
 
 const IDENTITY: PeerIdentity = {
@@ -26,7 +26,7 @@ function watched(t: TestContext) {
   const trust = {
     objection: (identity: PeerIdentity) => (state.isAccepted || identity === RENEWED ? undefined : "it has expired"),
     isRevoked: () => state.isRevoked,
-  };
+  } as unknown as PeerTrust;
   const watch = new PeerWatch(IDENTITY, trust, {
     onAsk: () => void events.push("asked"),
     onUntrusted: ({ message }) => void events.push(`ended: ${message}`),

@@ -220,12 +220,6 @@ export class OwnCertificate {
   }
 }
 
-/** Whether a peer that was accepted would be accepted now. */
-export interface PeerJudge {
-  objection(identity: PeerIdentity, now: Date): string | undefined;
-  isRevoked(identity: PeerIdentity): boolean;
-}
-
 interface PeerWatchOwner {
   /** The peer shall show its certificate again, on a new connection. */
   onAsk(reason: string): void;
@@ -240,14 +234,14 @@ const PATIENCE_MS = 10_000;
 
 /** Watches the certificate that a peer has shown, as long as a link to it or from it is open. */
 export class PeerWatch {
-  readonly #trust: PeerJudge;
+  readonly #trust: PeerTrust;
   readonly #owner: PeerWatchOwner;
   readonly #timer: NodeJS.Timeout;
   #identity: PeerIdentity;
   /** Present while the peer has to show another certificate. */
   #due: NodeJS.Timeout | undefined;
 
-  constructor(identity: PeerIdentity, trust: PeerJudge, owner: PeerWatchOwner) {
+  constructor(identity: PeerIdentity, trust: PeerTrust, owner: PeerWatchOwner) {
     this.#identity = identity;
     this.#trust = trust;
     this.#owner = owner;

@@ -54,22 +54,19 @@ export class Peers implements PeerFinder {
   readonly #port: PeerPort;
 
   private constructor({ waiting, crls, takeCarried }: PeersSetup, context: ServerContext) {
-    const instance = randomUUID();
     this.#context = context;
     this.#memory = context.pool.share(MEMORY_OF_PEERS);
     this.#own = new OwnCertificate(context, crls, () => {
       this.#links.renew();
       this.#port.verifyAgain();
     });
-    const { trust } = this.#own;
-    this.#links = new PeerLinks({ trust, instance, memory: this.#memory }, context);
+    const own = { trust: this.#own.trust, instance: randomUUID(), memory: this.#memory };
+    this.#links = new PeerLinks(own, context);
     this.#streams = new PeerStreams(takeCarried, context);
     const around = {
+      ...own,
       waiting,
-      trust,
       material: () => this.#own.material,
-      instance,
-      peerMemory: this.#memory,
       onStream: (stream: Stream, from: FromPeer) => this.#streams.serve(stream, from),
     };
     // New links are taken while links of agents are open: other servers may carry their next connections here.
