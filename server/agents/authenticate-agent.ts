@@ -39,6 +39,12 @@ export interface AgentHost extends PeerRules {
   objection(address: string): CulvertError | undefined;
 }
 
+/** The virtual host of a connection that has come to one. */
+export function hostOf({ host }: IncomingConnection<AgentHost>): AgentHost {
+  if (host === undefined) throw new CulvertError("internal", "a connection without a virtual host");
+  return host;
+}
+
 /**
  * Authenticates an agent: by its token if tokens are accepted and it sends one, otherwise by its certificate. Rejects
  * with `unauthenticated`, `forbidden`, `draining`, or `overloaded` if a token cannot be verified now.

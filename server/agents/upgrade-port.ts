@@ -14,7 +14,7 @@ import type { Credential } from "../tunnels/links.ts";
 import { type Admission, HandshakeDeadline, joinHellos } from "./admission.ts";
 import { recordRefusal } from "./agent-record.ts";
 import { attach } from "./attach.ts";
-import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
+import { type AgentHost, authenticateAgent, hostOf } from "./authenticate-agent.ts";
 import type { AgentsContext } from "./context.ts";
 import {
   answerRaw,
@@ -273,9 +273,4 @@ export class UpgradePort {
       "a header that names a client certificate is not believed: agents behind it need a token or inner TLS",
     );
   }
-}
-
-function hostOf({ host }: AgentConnection): AgentHost {
-  if (host === undefined) throw new CulvertError("internal", "a connection without a virtual host");
-  return host;
 }

@@ -9,7 +9,7 @@ import { CulvertError, printable, toCulvertError } from "../../shared/outcomes.t
 import { authoritiesOf } from "../../shared/tls/authorities.ts";
 import { joinHellos } from "../agents/admission.ts";
 import { recordTunnel } from "../agents/agent-record.ts";
-import { type AgentHost, authenticateAgent } from "../agents/authenticate-agent.ts";
+import { type AgentHost, authenticateAgent, hostOf } from "../agents/authenticate-agent.ts";
 import type { AgentsContext } from "../agents/context.ts";
 import { CertificateWatch, TokenWatch } from "../agents/credential-watch.ts";
 import { AGENT_LINES, claimedIdentifiers, requireAcceptedHello } from "../agents/run-tunnel.ts";
@@ -233,9 +233,4 @@ async function runTunnel(
   recordEnd(reason, tunnel.resetForMemory);
   if (reason === undefined) log("info", {}, "tunnel closed");
   else log("warn", { reason: printable(reason.message) }, "tunnel lost");
-}
-
-function hostOf({ host }: AgentConnection): AgentHost {
-  if (host === undefined) throw new CulvertError("internal", "a connection without a virtual host");
-  return host;
 }
