@@ -51,7 +51,10 @@ export class JwtVerifier implements TokenVerifier {
   constructor(trust: Omit<JwtTrust, "kind">, log: Logger) {
     this.#trust = trust;
     this.#algorithms = trust.algorithms ?? ASYMMETRIC;
-    this.#keys = issuerKeys(trust.jwks, log, () => this.#cache.clear());
+    const { jwks } = trust;
+    // Results verified by earlier keys are not good any more.
+    const onRenewed = () => this.#cache.clear();
+    this.#keys = "file" in jwks ? keysInFile(jwks.file, log, onRenewed) : keysAt(new URL(jwks.url), jwks.caFile);
   }
 
   async verify(token: string, context: VerifyContext): Promise<VerificationResult> {
@@ -120,13 +123,6 @@ function endOf({ exp = 0 }: JWTPayload): Date {
 interface IssuerKeys {
   readonly find: JWTVerifyGetKey;
   close(): void;
-}
-
-/** `onChanged` is called when results verified by earlier keys are not good any more. */
-function issuerKeys(location: JwtTrust["jwks"], log: Logger, onChanged: () => void): IssuerKeys {
-  return "file" in location
-    ? keysInFile(location.file, log, onChanged)
-    : keysAt(new URL(location.url), location.caFile);
 }
 
 /** Throws a sentence if the file cannot be used at the start; a later one that cannot leaves the old keys in force. */
