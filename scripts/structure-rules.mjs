@@ -294,7 +294,7 @@ export const CODE_LINES = {
   "server/agents": 1666,
   "server/audit": 358,
   "server/callers": 1940,
-  "server/cluster-runtime": 1011,
+  "server/cluster-runtime": 1006,
   "server/clusters": 875,
   "server/destinations": 176,
   "server/konnectivity-agents": 1128,

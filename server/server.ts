@@ -148,7 +148,7 @@ export class Server implements AsyncDisposable {
     const onUnixOpened = (path: string) => {
       this.addresses.uds ??= path;
     };
-    const ports = { callers: this.#callers, agents: this.#agents, others: this.#others, onUnixOpened };
+    const ports = { callers: this.#callers, others: this.#others, onUnixOpened };
     this.#served = new ClusterUpdates(ports, context);
     this.#operators = new OperatorPorts(this.#createView(), context);
     this.#watchWithMetrics();

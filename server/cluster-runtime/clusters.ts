@@ -178,7 +178,7 @@ export class Clusters implements ClusterListener {
     }
   }
 
-  onChanged(cluster: Cluster, _before: Cluster, what: ClusterChanges): void {
+  onChanged(cluster: Cluster, what: ClusterChanges): void {
     const runtime = this.#served.get(cluster.name);
     if (runtime === undefined) {
       this.onAdded(cluster); // its last version could not be served

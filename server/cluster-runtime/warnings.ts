@@ -94,12 +94,8 @@ export const WARNINGS: readonly Warning[] = [
 const NOTICE_MS = 86_400_000;
 
 /** Warns of the CRLs of a file that have expired, expire soon, or belong to no CA in use. */
-function crlWarnings(
-  file: string,
-  { lists }: CrlFile,
-  isKnown: (list: RevocationList) => boolean,
-  now: Date,
-): string[] {
+function crlWarnings(file: string, { lists }: CrlFile, isKnown: (list: RevocationList) => boolean): string[] {
+  const now = new Date();
   return lists.flatMap((list, index) => {
     const fault = ageFault(list, now) ?? (isKnown(list) ? undefined : UNKNOWN);
     return fault === undefined ? [] : `CRL ${index + 1} of ${file} ${fault}`;
@@ -118,13 +114,13 @@ function ageFault({ thisUpdate, nextUpdate }: RevocationList, now: Date): string
 }
 
 /** Warnings about the CRLs that the document of a cluster names. */
-export function documentCrlWarnings(runtime: ClusterRuntime, now = new Date()): string[] {
+export function documentCrlWarnings(runtime: ClusterRuntime): string[] {
   const { name, file } = runtime.cluster;
   return SIDES.flatMap((side) => {
     const crl = runtime.cluster[side].crl;
     if (crl === undefined) return [];
     const { trust } = runtime[side];
-    return crlWarnings(`${side}.crl of cluster "${name}" (${file})`, crl, (list) => trust.knows(list), now);
+    return crlWarnings(`${side}.crl of cluster "${name}" (${file})`, crl, (list) => trust.knows(list));
   });
 }
 
@@ -136,12 +132,11 @@ export function flagCrlWarnings(
   crl: WatchedCrl,
   clusters: Iterable<ClusterRuntime>,
   isOfOthers: (list: RevocationList) => boolean,
-  now = new Date(),
 ): string[] {
   const all = [...clusters];
   const isKnown = (list: RevocationList) =>
     isOfOthers(list) ||
     all.some((one) => SIDES.some((side) => one.cluster[side].crl === undefined && one[side].trust.knows(list)));
   const problem = crl.problem === undefined ? [] : [`--client-crl-file: ${crl.problem}; the old one stays in use`];
-  return [...problem, ...crlWarnings(`--client-crl-file (${crl.path})`, crl.content, isKnown, now)];
+  return [...problem, ...crlWarnings(`--client-crl-file (${crl.path})`, crl.content, isKnown)];
 }

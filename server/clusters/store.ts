@@ -11,7 +11,7 @@ import { type FlagAuthorities, resolveClusters } from "./reservations.ts";
  */
 export interface ClusterListener {
   onAdded(cluster: Cluster): void;
-  onChanged(cluster: Cluster, before: Cluster, what: ClusterChanges): void;
+  onChanged(cluster: Cluster, what: ClusterChanges): void;
   onRemoved(cluster: Cluster): void;
 }
 
@@ -106,7 +106,7 @@ export class ClusterStore {
     for (const cluster of now.values()) {
       const old = before.get(cluster.name);
       const what = old === undefined || old === cluster ? undefined : changesOf(old, cluster);
-      if (old !== undefined && what !== undefined) listener.onChanged(cluster, old, what);
+      if (what !== undefined) listener.onChanged(cluster, what);
     }
     for (const cluster of now.values()) if (!before.has(cluster.name)) listener.onAdded(cluster);
   }

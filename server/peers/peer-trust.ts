@@ -204,9 +204,9 @@ export class OwnCertificate {
   }
 
   /** Agents of this server work without a certificate for peers. */
-  check(now = new Date()): Check {
+  check(): Check {
     const { material } = this;
-    const why = unfit(material, now);
+    const why = unfit(material, new Date());
     const { problem } = this.#files;
     const kept = problem === undefined ? [] : [`kept because its files are not usable now (${problem})`];
     const faults = [...(why === undefined ? [] : [why]), ...this.trust.objectionsTo(material), ...kept];

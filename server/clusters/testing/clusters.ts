@@ -83,7 +83,7 @@ export class ClusterFolder implements ClusterListener, AsyncDisposable {
     this.events.push(`+${name}`);
   }
 
-  onChanged({ name }: Cluster, _before: Cluster, what: ClusterChanges): void {
+  onChanged({ name }: Cluster, what: ClusterChanges): void {
     this.events.push(`~${name}`);
     this.changes.set(name, what);
   }
