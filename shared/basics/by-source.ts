@@ -1,4 +1,4 @@
-import { Queue, QueueNode } from "./collections.ts";
+import { getOrMake, Queue, QueueNode } from "./collections.ts";
 
 /** Number of sources without items that are kept: the items of a busy source come and go by the thousand a second. */
 const KEPT_EMPTY = 64;
@@ -58,7 +58,7 @@ export class BySource<T extends object> {
   /** Adds an item; one that is here already stays where it is. */
   add(item: T, source: string): void {
     if (this.#entries.has(item)) return;
-    const line = this.#lineOf(source);
+    const line = getOrMake(this.#lines, source, () => new SourceLine<T>(source));
     const entry = { line, inLine: new QueueNode(item), inOrder: new QueueNode(item) };
     this.#entries.set(item, entry);
     this.#order.join(entry.inOrder);
@@ -108,14 +108,6 @@ export class BySource<T extends object> {
   /** Visits the items in order of arrival, without those that leave before their turn. */
   [Symbol.iterator](): IterableIterator<T> {
     return this.#order[Symbol.iterator]();
-  }
-
-  #lineOf(source: string): SourceLine<T> {
-    const known = this.#lines.get(source);
-    if (known !== undefined) return known;
-    const line = new SourceLine<T>(source);
-    this.#lines.set(source, line);
-    return line;
   }
 
   /** Called when the number of its items has changed by one. */

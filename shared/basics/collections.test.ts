@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { ById, OrderedSet, Queue, QueueNode, RecentMap } from "./collections.ts";
+import { ById, getOrMake, OrderedSet, Queue, QueueNode, RecentMap } from "./collections.ts";
 
 const MEMBERS = Array.from({ length: 6 }, (_, number) => ({ number }));
 
@@ -64,15 +64,16 @@ test("the entry that was set longest ago makes room for a new one", () => {
   map.set("a", 3);
   map.set("c", 4);
   assert.deepEqual([map.get("a"), map.get("b"), map.get("c")], [3, undefined, 4]);
-  assert.equal(
-    map.getOrMake("c", () => 5),
-    4,
-  );
-  assert.equal(
-    map.getOrMake("d", () => 6),
-    6,
-  );
+  map.set("d", 6);
   assert.deepEqual([map.get("a"), map.get("c"), map.get("d")], [undefined, 4, 6]);
+});
+
+test("a value is made once for its key, in a map of any kind", () => {
+  for (const map of [new Map<string, number>(), new RecentMap<string, number>(2)]) {
+    let made = 0;
+    const values = ["a", "b", "a"].map((key) => getOrMake(map, key, () => ++made));
+    assert.deepEqual([values, map.get("a"), map.get("b")], [[1, 2, 1], 1, 2]);
+  }
 });
 
 interface Member {

@@ -189,15 +189,6 @@ export class RecentMap<K, V> {
     }
   }
 
-  /** Returns the value of this key, and makes and keeps it first if there is none. */
-  getOrMake(key: K, make: () => V): V {
-    const known = this.#entries.get(key);
-    if (known !== undefined) return known;
-    const made = make();
-    this.set(key, made);
-    return made;
-  }
-
   values(): Iterable<V> {
     return this.#entries.values();
   }
@@ -209,4 +200,20 @@ export class RecentMap<K, V> {
   clear(): void {
     this.#entries.clear();
   }
+}
+
+/**
+ * The value of this key in a map of any kind; if there is none, it is made and kept first.
+ * `Map.prototype.getOrInsertComputed`, which Node has from version 26 on.
+ */
+export function getOrMake<K, V>(
+  map: { get(key: K): V | undefined; set(key: K, value: V): unknown },
+  key: K,
+  make: () => V,
+): V {
+  const known = map.get(key);
+  if (known !== undefined) return known;
+  const made = make();
+  map.set(key, made);
+  return made;
 }

@@ -1,4 +1,4 @@
-import { Queue, QueueNode } from "./collections.ts";
+import { getOrMake, Queue, QueueNode } from "./collections.ts";
 
 /** The longest time that Node's timers take, ms: 24 days. A longer one would end at once. */
 export const MAX_TIMER_MS = 2 ** 31 - 1;
@@ -18,12 +18,7 @@ export class SharedInterval {
 
   /** The timer of that period, ms; it does not keep the process alive. */
   static every(periodMs: number): SharedInterval {
-    let timer = SharedInterval.#timers.get(periodMs);
-    if (timer === undefined) {
-      timer = new SharedInterval(periodMs);
-      SharedInterval.#timers.set(periodMs, timer);
-    }
-    return timer;
+    return getOrMake(SharedInterval.#timers, periodMs, () => new SharedInterval(periodMs));
   }
 
   /** Calls `callback` in each period until the node returned leaves its queue; the first time within one period. */

@@ -1,4 +1,5 @@
 import { Command, Option as Flag } from "commander";
+import { getOrMake } from "../basics/collections.ts";
 import { nearest, withoutSecret } from "../basics/text.ts";
 import { envName, flagName, flagNames, type OptionTable, type Rows, type Source, type ValuesOf } from "./options.ts";
 
@@ -64,7 +65,7 @@ export function parseFlags<R extends Rows>(table: OptionTable<R>, argv: readonly
       else if (value === undefined || (name === "config" && value === "")) problems.push(`--${name} needs a value.`);
       else if (name === "config") own.set(name, value);
       else if (key === undefined) foreign.set(name, value);
-      else collect(rows, key, `--${name}`, value);
+      else getOrMake(rows, key, () => ({ as: `--${name}`, texts: [] })).texts.push(value);
     });
   }
   command.parse(withNegatives(argv.map(normalise)), { from: "user" });
@@ -225,12 +226,6 @@ function unknownArguments(rest: readonly string[], names: FlagNames, unknown: Un
     afterUnknown = isFlag && !argument.includes("=");
   }
   return problems;
-}
-
-function collect(rows: Map<string, RawValue>, key: string, as: string, text: string): void {
-  const before = rows.get(key);
-  if (before === undefined) rows.set(key, { as, texts: [text] });
-  else before.texts.push(text);
 }
 
 function clip(text: string): string {

@@ -1,4 +1,5 @@
 import { GrowingBytes } from "../basics/bytes.ts";
+import { getOrMake } from "../basics/collections.ts";
 
 /** Status line and header of a proxy's answer to CONNECT (RFC 9112 §4, §5). */
 export interface AnswerHead {
@@ -91,9 +92,7 @@ function parseHead(text: string): AnswerHead {
     // A CR or NUL in a value is dangerous for every later reader (RFC 9110 §5.5).
     if (colon <= 0 || /[\r\0]/.test(line)) throw new UnreadableAnswer("answers CONNECT with an invalid header");
     const name = line.slice(0, colon).toLowerCase();
-    const values = fields.get(name) ?? [];
-    values.push(line.slice(colon + 1).trim());
-    fields.set(name, values);
+    getOrMake(fields, name, () => []).push(line.slice(colon + 1).trim());
   }
   return { status: Number(status), reason, minor: minor === "0" ? 0 : 1, fields };
 }

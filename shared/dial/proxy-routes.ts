@@ -1,5 +1,6 @@
 import type { Socket } from "node:net";
 import { formatTarget, type Target } from "../address/target.ts";
+import { getOrMake } from "../basics/collections.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
 import { dialTcp } from "./dial-tcp.ts";
 import { openThroughProxy, type ProxyOptions } from "./http-proxy.ts";
@@ -160,10 +161,7 @@ export class ProxyRoutes {
   }
 
   #history(to: Target): RouteHistory {
-    const key = formatTarget(to);
-    const history = this.#histories.get(key) ?? new RouteHistory(this.#now);
-    this.#histories.set(key, history);
-    return history;
+    return getOrMake(this.#histories, formatTarget(to), () => new RouteHistory(this.#now));
   }
 }
 

@@ -1,6 +1,7 @@
 import { type FSWatcher, readlinkSync, realpathSync, statSync, watch } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { getOrMake } from "../basics/collections.ts";
 
 export interface WatchTiming {
   /**
@@ -98,11 +99,7 @@ export class FileWatcher<Owner> {
     const directories = files.map((path) => dirname(path));
     const all = new Set([...files, ...directories]);
     this.#owned.set(owner, { given: paths, all });
-    for (const path of all) {
-      const owners = this.#owners.get(path);
-      if (owners === undefined) this.#owners.set(path, new Set([owner]));
-      else owners.add(owner);
-    }
+    for (const path of all) getOrMake(this.#owners, path, () => new Set()).add(owner);
     for (const directory of directories)
       if (this.#watches.get(directory)?.watcher === undefined) this.#watch(directory);
     for (const path of before) if (!all.has(path)) this.#disown(path, owner);

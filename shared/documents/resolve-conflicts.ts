@@ -1,3 +1,4 @@
+import { getOrMake } from "../basics/collections.ts";
 import { shownDocument } from "./yaml.ts";
 
 /** A document of a folder, as far as conflicts need it. */
@@ -124,19 +125,15 @@ class Grants<T> {
   }
 
   #claimsOf(file: string, document: T): readonly Claim<T>[] {
-    const known = this.#byDocument.get(document);
-    if (known !== undefined) return known;
-    const claims = this.#reservationsOf(document).map((reservation) => ({ file, document, reservation }));
-    this.#byDocument.set(document, claims);
-    return claims;
+    return getOrMake(this.#byDocument, document, () =>
+      this.#reservationsOf(document).map((reservation) => ({ file, document, reservation })),
+    );
   }
 
   /** The claims for the same key that share it in the same way. */
   #alike({ reservation: { key, shares } }: Claim<T>): Set<Claim<T>> {
-    const ways = this.#byKey.get(key) ?? new Map<string | undefined, Set<Claim<T>>>();
-    const alike = ways.get(shares) ?? new Set();
-    this.#byKey.set(key, ways.set(shares, alike));
-    return alike;
+    const ways = getOrMake(this.#byKey, key, () => new Map<string | undefined, Set<Claim<T>>>());
+    return getOrMake(ways, shares, () => new Set());
   }
 
   #obstacleTo({ document, reservation: { key, shares } }: Claim<T>): Claim<T> | undefined {

@@ -2,6 +2,7 @@ import { constants } from "node:crypto";
 import type { Duplex } from "node:stream";
 import tls from "node:tls";
 import { sniOf } from "../address/server-name.ts";
+import { getOrMake } from "../basics/collections.ts";
 import { type Deferred, deferred } from "../basics/promises.ts";
 import { type DialFault, isUnknownIssuer } from "../faults/faults.ts";
 import { type HandshakeSource, WastedBytes } from "../listen/handshake-budget.ts";
@@ -120,7 +121,7 @@ export class InnerServers {
   }
 
   async #accept(link: InnerLink, material: TlsMaterial, timeoutMs: number, source: HandshakeSource): Promise<InnerTls> {
-    const server = this.#serverOf(material);
+    const server = getOrMake(this.#servers, material, () => this.#makeServer(material));
     const secured = deferred<tls.TLSSocket>();
     const inProgress: InnerHandshake = { secured, source, charged: 0, isOver: false };
     const bottom = new LinkDuplex(link, MAX_ANONYMOUS_BYTES, (byteLength) => this.#mayReceive(inProgress, byteLength));
@@ -135,9 +136,7 @@ export class InnerServers {
     return inner;
   }
 
-  #serverOf(material: TlsMaterial): tls.Server {
-    const known = this.#servers.get(material);
-    if (known !== undefined) return known;
+  #makeServer(material: TlsMaterial): tls.Server {
     const server = serverOf(material);
     server.on("secureConnection", (socket) => {
       this.#handshakeOn(socket, isHarmless(socket, material.ca))?.resolve(socket);
@@ -145,7 +144,6 @@ export class InnerServers {
     server.on("tlsClientError", (error, socket) => {
       this.#handshakeOn(socket, false)?.reject(new Error(`inner TLS: ${error.message}`, { cause: error }));
     });
-    this.#servers.set(material, server);
     return server;
   }
 

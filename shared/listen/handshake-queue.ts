@@ -1,5 +1,5 @@
 import { BySource } from "../basics/by-source.ts";
-import { OrderedSet, Queue, QueueNode } from "../basics/collections.ts";
+import { getOrMake, OrderedSet, Queue, QueueNode } from "../basics/collections.ts";
 import type { HandshakeBudget } from "./handshake-budget.ts";
 
 /** A client that waits for its handshake. */
@@ -124,11 +124,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   }
 
   #lineOf(budget: HandshakeBudget): BudgetLine<T> {
-    const known = this.#lines.get(budget);
-    if (known !== undefined) return known;
-    const line = new BudgetLine<T>(budget);
-    this.#lines.set(budget, line);
-    return line;
+    return getOrMake(this.#lines, budget, () => new BudgetLine<T>(budget));
   }
 
   #schedule(): void {

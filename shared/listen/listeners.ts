@@ -1,5 +1,6 @@
 import { constants } from "node:crypto";
 import { createSecureContext, type SecureVersion, type TLSSocket, type Server as TlsServer } from "node:tls";
+import { getOrMake } from "../basics/collections.ts";
 import { rawSocketOf, readWholeRecords, tlsServerOn } from "../node/sockets.ts";
 import { trustIn } from "../tls/authorities.ts";
 import { isHarmless } from "../tls/identity.ts";
@@ -147,7 +148,7 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
       return;
     }
     const { tls } = host;
-    const server = this.#serverOf(tls);
+    const server = getOrMake(this.#servers, tls, () => this.#makeServer(tls));
     if (typeof server === "string") {
       this.acceptor.refuse(connection, { sentence: server, silently: true });
       return;
@@ -159,14 +160,6 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
   }
 
   /** Returns a sentence if OpenSSL refuses the certificate or the key, for example because the key is too short. */
-  #serverOf(material: TlsMaterial): TlsServer | string {
-    const known = this.#servers.get(material);
-    if (known !== undefined) return known;
-    const made = this.#makeServer(material);
-    this.#servers.set(material, made);
-    return made;
-  }
-
   #makeServer(material: TlsMaterial): TlsServer | string {
     let server: TlsServer;
     try {

@@ -2,6 +2,7 @@ import type { LookupAddress } from "node:dns";
 import { closeSync, openSync, readFileSync, statSync } from "node:fs";
 import { isIP } from "node:net";
 import { hostname } from "node:os";
+import { getOrMake } from "../basics/collections.ts";
 
 /** Where the operating system says how names are resolved. */
 export const SYSTEM_FILES = {
@@ -152,8 +153,7 @@ export function parseHosts(text: string): ReadonlyMap<string, readonly LookupAdd
     const family = isIP(address);
     if (family === 0) continue;
     for (const name of names.map((each) => each.toLowerCase())) {
-      const found = known.get(name) ?? [];
-      known.set(name, found);
+      const found = getOrMake(known, name, () => []);
       if (!found.some((each) => each.address === address)) found.push({ address, family });
     }
   }

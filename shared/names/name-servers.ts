@@ -1,4 +1,5 @@
 import { Resolver } from "node:dns/promises";
+import { getOrMake } from "../basics/collections.ts";
 import type { ResolvConf } from "./name-files.ts";
 
 /** The name server has answered, and there is nothing of that name. Asking again or elsewhere would change nothing. */
@@ -104,8 +105,7 @@ export class NameServers {
    * questions for IPv4 and IPv6 do not race in the connection tracking of Kubernetes nodes.
    */
   async #askOnce<T>(server: string, timeoutMs: number, question: Question<T>): Promise<T> {
-    const pool = this.#pools.get(server) ?? new Map<Resolver, number>();
-    this.#pools.set(server, pool);
+    const pool = getOrMake(this.#pools, server, () => new Map<Resolver, number>());
     const resolver = pool.size < MAX_SOCKETS ? this.#resolver(server, timeoutMs) : leastUsed(pool);
     pool.set(resolver, (pool.get(resolver) ?? 0) + 1);
     try {

@@ -1,4 +1,5 @@
 import { collectDefaultMetrics, type Metric, type MetricValueWithName, Registry } from "prom-client";
+import { getOrMake } from "../basics/collections.ts";
 import { buildInfo } from "../basics/program.ts";
 import { isBun } from "../node/engine.ts";
 import type { OutcomeCode } from "../outcomes.ts";
@@ -82,10 +83,7 @@ export class LabelledMetric {
 
   #others(): { value: number } {
     const labels = Array.from({ length: this.#width }, () => "other");
-    const key = labels.join("\0");
-    const others = this.#series.get(key) ?? { labels, value: 0 };
-    this.#series.set(key, others);
-    return others;
+    return getOrMake(this.#series, labels.join("\0"), () => ({ labels, value: 0 }));
   }
 }
 
@@ -142,12 +140,7 @@ export class HistogramMetric {
 
   /** The series of this label value; it is shown from now on. */
   series(label = ""): HistogramSeries {
-    let series = this.#series.get(label);
-    if (series === undefined) {
-      series = new HistogramSeries(this.#buckets);
-      this.#series.set(label, series);
-    }
-    return series;
+    return getOrMake(this.#series, label, () => new HistogramSeries(this.#buckets));
   }
 
   /** prom-client calls `get` on a scrape, as on its own histograms, of which each observation costs over 1 µs. */

@@ -1,6 +1,6 @@
 import { X509Certificate } from "node:crypto";
 import tls from "node:tls";
-import { RecentMap } from "../basics/collections.ts";
+import { getOrMake, RecentMap } from "../basics/collections.ts";
 import { readBoundedSync } from "../documents/read-bounded.ts";
 import { printable } from "../outcomes.ts";
 import {
@@ -108,7 +108,7 @@ const recent = new RecentMap<string, readonly BundledCa[]>(1_024);
 
 /** The CAs of a bundle (PEM). Throws Node's error for one that is damaged. */
 export function authoritiesOf(pem: string): readonly BundledCa[] {
-  return recent.getOrMake(sha256(pem), () => certificates(pem).map((certificate) => new BundledCa(certificate)));
+  return getOrMake(recent, sha256(pem), () => certificates(pem).map((certificate) => new BundledCa(certificate)));
 }
 
 /**
@@ -184,12 +184,8 @@ export class BundledCa {
 
   #isSignedBy(other: BundledCa): boolean {
     if (this.issuer !== other.subject || this.isSelfSigned) return false;
-    const known = this.#signers?.get(other.key);
-    if (known !== undefined) return known;
-    const signed = mayHaveSigned(other.#certificate(), this.#certificate());
     this.#signers ??= new Map();
-    this.#signers.set(other.key, signed);
-    return signed;
+    return getOrMake(this.#signers, other.key, () => mayHaveSigned(other.#certificate(), this.#certificate()));
   }
 
   #certificate(): X509Certificate {

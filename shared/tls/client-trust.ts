@@ -1,5 +1,5 @@
 import { X509Certificate } from "node:crypto";
-import { RecentMap } from "../basics/collections.ts";
+import { getOrMake, RecentMap } from "../basics/collections.ts";
 import { certificates, isSelfSigned, mayBeRoot, mayBeTrusted, mayHaveSigned } from "./certificate-fields.ts";
 import type { RevocationList } from "./revocation-list.ts";
 
@@ -47,7 +47,7 @@ export class ClientTrust {
   /** By name and key: a CA that was renewed, or is signed by another one as well, revokes the same certificates. */
   #lists(issuer: X509Certificate): readonly RevocationList[] {
     if (this.lists.length === 0) return [];
-    return this.#listsOf.getOrMake(issuer.fingerprint256, () => this.lists.filter((list) => list.isOf(issuer)));
+    return getOrMake(this.#listsOf, issuer.fingerprint256, () => this.lists.filter((list) => list.isOf(issuer)));
   }
 
   /** `chain`: the client's certificate, then the intermediate ones (DER). Without a time no CRL has expired. */
