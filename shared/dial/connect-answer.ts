@@ -1,5 +1,6 @@
 import { GrowingBytes } from "../basics/bytes.ts";
 import { getOrMake } from "../basics/collections.ts";
+import { HeaderEnd } from "../http/connection.ts";
 
 /** Status line and header of a proxy's answer to CONNECT (RFC 9112 §4, §5). */
 export interface AnswerHead {
@@ -19,30 +20,31 @@ export const MAX_HEAD_BYTES = 16 * 1024;
 
 const BEGINNING = "HTTP/1.";
 const TLS_ALERT = "\x15\x03";
-const LF = 0x0a;
-const CR = 0x0d;
 
 /** Parses the head of the final answer from pieces of any size and skips interim ones (RFC 9110 §15.2). */
 export class AnswerReader {
+  /** All heads so far, without the bytes after the final one. */
   readonly #bytes = new GrowingBytes();
-  /** The begin of the current head, and the position up to which its end was searched. */
+  #end = new HeaderEnd();
+  /** Where the current head begins. */
   #from = 0;
-  #seen = 0;
 
   /** Returns the head once it is complete, with the bytes after it. Throws `UnreadableAnswer`. */
   push(chunk: Buffer): { readonly head: AnswerHead; readonly rest: Buffer } | undefined {
-    this.#bytes.append(chunk);
-    for (;;) {
+    for (let rest = chunk; ; ) {
+      const length = this.#end.push(rest);
+      this.#bytes.append(rest.subarray(0, length));
+      rest = rest.subarray(length);
       this.#checkBeginning();
-      const end = this.#findEnd();
-      if ((end ?? this.#bytes.length) > MAX_HEAD_BYTES) {
+      if (this.#bytes.length > MAX_HEAD_BYTES) {
         throw new UnreadableAnswer(`sends a header longer than ${MAX_HEAD_BYTES / 1024} KiB`);
       }
-      if (end === undefined) return undefined;
-      const head = parseHead(this.#bytes.bytes.subarray(this.#from, end).toString("latin1"));
-      if (head.status >= 200) return { head, rest: Buffer.from(this.#bytes.bytes.subarray(end)) };
+      if (!this.#end.hasEnded) return undefined;
+      const head = parseHead(this.#bytes.bytes.subarray(this.#from).toString("latin1"));
+      if (head.status >= 200) return { head, rest };
       if (head.status === 101) throw new UnreadableAnswer("answers CONNECT with an upgrade to another protocol");
-      this.#from = this.#seen = end;
+      this.#from = this.#bytes.length;
+      this.#end = new HeaderEnd();
     }
   }
 
@@ -59,22 +61,6 @@ export class AnswerReader {
         ? "speaks TLS where plain HTTP is expected: is it an https:// proxy?"
         : "does not speak HTTP/1: is this the address of an HTTP proxy?",
     );
-  }
-
-  /** The position after the empty line. A bare LF also ends a line, as RFC 9112 §2.2 allows. */
-  #findEnd(): number | undefined {
-    const bytes = this.#bytes.bytes;
-    for (let at = this.#seen; at < bytes.length; at++) {
-      if (bytes[at] !== LF) continue;
-      const next = at + (bytes[at + 1] === CR ? 2 : 1);
-      if (bytes[next] === LF) return next + 1;
-      if (next >= bytes.length) {
-        this.#seen = at;
-        return undefined;
-      }
-    }
-    this.#seen = bytes.length;
-    return undefined;
   }
 }
 
