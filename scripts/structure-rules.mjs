@@ -310,7 +310,7 @@ export const CODE_LINES = {
   "shared/address": 518,
   "shared/admin": 367,
   "shared/basics": 859,
-  "shared/config": 1030,
+  "shared/config": 1031,
   "shared/dial": 2129,
   "shared/dial/auth": 590,
   "shared/documents": 950,

@@ -178,33 +178,34 @@ interface ConfigFile extends RawValues {
  * lists.
  */
 async function readConfigFile(table: OptionTable, path: string): Promise<ConfigFile> {
-  const fault = unreadable(path);
-  if (fault !== undefined) return unusable([`--config: ${fault}.`]);
+  const obstacle = unreadable(path);
+  if (obstacle !== undefined) return unusable(`--config: ${obstacle}.`);
   let text: string | undefined;
   try {
     text = await readBounded(path);
   } catch (error) {
-    return unusable([`--config: cannot read ${path} (${(error as Error).message}).`]);
+    return unusable(`--config: cannot read ${path} (${(error as Error).message}).`);
   }
-  if (text === undefined) return unusable([`--config: ${path} is larger than 1 MiB.`]);
+  if (text === undefined) return unusable(`--config: ${path} is larger than 1 MiB.`);
   // Few processes read YAML. By import(), the package itself would have no names in the bundled build (decision 0039).
-  const { yamlEntries } = await import("../documents/yaml.ts");
-  const { entries, faults } = yamlEntries(text);
-  if (faults.length > 0) return unusable(faults.map((sentence) => `${path}: ${sentence}`));
+  const { yamlValues } = await import("../documents/yaml.ts");
+  const { values, fault } = yamlValues(text);
+  if (fault !== undefined) return unusable(`${path}: ${fault}`);
 
   const rows = new Map<string, RawValue>();
   const foreign = new Map<string, string>();
   const problems: string[] = [];
   const keys = flagNames(table.options);
   for (const [key, row] of Object.entries(table.options)) keys.set(camelName(key, row), key);
-  for (const { name, isList, texts } of entries) {
+  for (const [name, value] of Object.entries(values)) {
+    const texts = value === "" ? [] : [value].flat();
     const dashed = name.replaceAll("_", "-");
     const key = keys.get(dashed);
     const as = `${path}: ${printable(name, 60)}`;
     if (problems.length > MAX_PROBLEMS) break;
-    if (texts === undefined) problems.push(`${as} needs a value or a list of values, written out.`);
+    if (!texts.every((text) => typeof text === "string")) problems.push(`${as} needs a value or a list of values.`);
     else if (key !== undefined && rows.has(key)) problems.push(`${as} sets what ${rows.get(key)?.as} has set already.`);
-    else if (key !== undefined && isList && table.options[key]?.separator === undefined) {
+    else if (key !== undefined && typeof value !== "string" && table.options[key]?.separator === undefined) {
       problems.push(`${as} takes one value, not a list.`);
     } else if (key !== undefined) {
       if (texts.length > 0) rows.set(key, { as, texts: [...texts] });
@@ -259,8 +260,8 @@ function unknownKey({ command }: OptionTable, as: string, guess: string | undefi
   return `${as} is no option. ${guess === undefined ? `culvert ${command} --help lists them.` : `Did you mean ${guess}?`}`;
 }
 
-function unusable(problems: readonly string[]): ConfigFile {
-  return { rows: new Map(), foreign: new Map(), problems: bounded(problems) };
+function unusable(problem: string): ConfigFile {
+  return { rows: new Map(), foreign: new Map(), problems: [problem] };
 }
 
 function bounded(problems: readonly string[]): string[] {

@@ -1,16 +1,4 @@
-import {
-  Composer,
-  type CST,
-  isMap,
-  isScalar,
-  isSeq,
-  LineCounter,
-  type Node,
-  Parser,
-  parseDocument,
-  type Scalar,
-  type YAMLError,
-} from "yaml";
+import { Composer, type CST, isMap, isScalar, isSeq, LineCounter, type Node, Parser, type YAMLError } from "yaml";
 import { printable } from "../outcomes.ts";
 
 // Reads YAML of operators: documents of clusters and routes, and the file of --config, for which this file is loaded by
@@ -18,7 +6,10 @@ import { printable } from "../outcomes.ts";
 // The cost of any text is bounded: deep nesting is refused before the composer recurses (V8 may abort at the end of the
 // stack), keys are not compared in pairs, and aliases are not expanded.
 
-export type PlainValue = string | readonly PlainValue[] | { readonly [key: string]: PlainValue };
+export type PlainValue = string | readonly PlainValue[] | PlainMapping;
+interface PlainMapping {
+  readonly [key: string]: PlainValue;
+}
 
 /** One document of a file, or its fault as a sentence. */
 type PlainDocument = {
@@ -101,39 +92,19 @@ function plain(node: Node | null, path: string): PlainValue {
   return Object.fromEntries(entries);
 }
 
-/** One key of a YAML mapping. */
-interface YamlEntry {
-  readonly name: string;
-  readonly isList: boolean;
-  /** The scalars of the value as they were written; empty for `key:` alone, `undefined` if it has other values. */
-  readonly texts: readonly string[] | undefined;
+/** The values of the keys in a text of one YAML mapping, or its fault as a sentence. */
+export function yamlValues(text: string): { readonly values: PlainMapping; readonly fault?: string } {
+  const [document, another] = yamlDocuments(text);
+  if (document === undefined) return { values: {} };
+  if (another !== undefined) return { values: {}, fault: 'it holds several documents ("---"), and one is expected.' };
+  const { value, fault } = document;
+  if (fault !== undefined) return { values: {}, fault };
+  if (typeof value === "object" && !Array.isArray(value)) return { values: value as PlainMapping };
+  return { values: {}, fault: 'expected "option: value" lines, such as "uds-name: /run/culvert.sock".' };
 }
 
-/** The entries of a YAML mapping, or faults as sentences. */
-export function yamlEntries(text: string): { readonly entries: YamlEntry[]; readonly faults: string[] } {
-  if (isDeep(new Parser().parse(text))) return fault(TOO_DEEP);
-  const { contents, errors } = parseDocument(text, { schema: "failsafe", uniqueKeys: false });
-  if (errors.length > 0) return fault(...errors.map(shownFault));
-  if (isEmpty(contents)) return { entries: [], faults: [] };
-  if (!isMap(contents)) return fault('expected "option: value" lines, such as "uds-name: /run/culvert.sock".');
-  const entries = contents.items.map(({ key, value }) => ({
-    name: isScalar(key) ? String(key.value) : String(key),
-    isList: isSeq(value),
-    texts: textsOf(value as Node | null),
-  }));
-  return { entries, faults: [] };
-}
-
-function textsOf(value: Node | null): string[] | undefined {
-  if (isEmpty(value)) return [];
-  const scalars = isSeq(value) ? value.items : [value];
-  return scalars.every((scalar): scalar is Scalar => isScalar(scalar))
-    ? scalars.map(({ value }) => String(value))
-    : undefined;
-}
-
-/** A document without content, or the value of `key:` alone. */
-function isEmpty(node: Node | null): node is null {
+/** A document without content. */
+function isEmpty(node: Node | null): boolean {
   return node === null || (isScalar(node) && node.value === "");
 }
 
@@ -142,8 +113,8 @@ const TOO_DEEP = "it is nested too deeply.";
 const MAX_DEPTH = 8;
 
 /** Whether the text is nested more deeply than any configuration needs. It does not recurse itself. */
-function isDeep(documents: Iterable<CST.Token>): boolean {
-  let level = [...documents].flatMap((token) => (token.type === "document" ? (token.value ?? []) : []));
+function isDeep(documents: readonly CST.Token[]): boolean {
+  let level = documents.flatMap((token) => (token.type === "document" ? (token.value ?? []) : []));
   for (let depth = 0; level.length > 0; depth++) {
     if (depth > MAX_DEPTH) return true;
     level = level.flatMap((token) => ("items" in token ? token.items.flatMap(partsOf) : []));
@@ -155,17 +126,8 @@ function partsOf({ key, value }: { readonly key?: CST.Token | null; readonly val
   return [key, value].filter((token) => token != null);
 }
 
-function fault(...faults: string[]): { entries: YamlEntry[]; faults: string[] } {
-  return { entries: [], faults };
-}
-
-function shownFault({ code, message }: YAMLError): string {
-  if (code === "MULTIPLE_DOCS") return 'it holds several documents ("---"), and one is expected.';
-  return syntaxFault({ code, message: message.split("\n")[0]?.replace(/:$/, "") ?? "" });
-}
-
 /** A fault of the syntax with its place and a cure, because the parser uses words of the YAML specification. */
-function syntaxFault({ code, message }: { code: YAMLError["code"]; message: string }, place = ""): string {
+function syntaxFault({ code, message }: YAMLError, place: string): string {
   const words = message.replace(/closing (["'])quote/, "closing $1");
   const cure = message.startsWith("Implicit") ? KEY_CURE : CURES[code]; // two codes
   return `${words}${place}${cure === undefined ? "" : `: ${cure}`}.`;
