@@ -11,17 +11,12 @@ const { O_WRONLY, O_NONBLOCK, O_NOCTTY } = constants;
  * wait, and a second open file would begin at their start.
  */
 export function openWithoutWaiting(fd: 1 | 2): number {
-  const { isPipe, isSocket } = kindOf(fd);
-  if (!isPipe && !isSocket && !isatty(fd)) return fd;
+  const stats = fstatSync(fd);
+  if (!stats.isFIFO() && !stats.isSocket() && !isatty(fd)) return fd;
   try {
     return openSync(`/proc/self/fd/${fd}`, O_WRONLY | O_NONBLOCK | O_NOCTTY);
   } catch {
     void (fd === 1 ? process.stdout : process.stderr);
     return fd;
   }
-}
-
-function kindOf(fd: number): { readonly isPipe: boolean; readonly isSocket: boolean } {
-  const stats = fstatSync(fd);
-  return { isPipe: stats.isFIFO(), isSocket: stats.isSocket() };
 }
