@@ -25,7 +25,6 @@ export const HANDSHAKE_VERSION = 1;
  * words that both have named; other words are ignored. Each kind of streams that agents open is a feature.
  */
 export const FEATURES = ["destination"] as const;
-export type Feature = (typeof FEATURES)[number];
 
 /** The features that both ends have named. */
 export function agreedFeatures(named: readonly string[] = [], own: readonly string[] = FEATURES): ReadonlySet<string> {
@@ -117,10 +116,5 @@ export const ALREADY_CONNECTED = "already_connected";
 /** The agent has a tunnel to this server already. The same close code refuses another process of its id. */
 export function isAlreadyConnected(error: unknown): boolean {
   if (!(error instanceof LinkRefused)) return false;
-  return error.closeCode === CloseCode.alreadyConnected && codeBefore(error.reason) === ALREADY_CONNECTED;
-}
-
-/** `code: a sentence`, as `closeReason` writes a fault. */
-function codeBefore(text: string): string | undefined {
-  return /^(\w+): /.exec(text)?.[1];
+  return error.closeCode === CloseCode.alreadyConnected && error.reason.split(": ", 1)[0] === ALREADY_CONNECTED;
 }
