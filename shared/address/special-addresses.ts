@@ -1,6 +1,6 @@
 import { BlockList, isIPv4, type SocketAddress } from "node:net";
 import { networkInterfaces } from "node:os";
-import { dialledAddress } from "./network.ts";
+import { dialledAddress, isLoopback } from "./network.ts";
 
 /** Addresses that nobody is let through to unless a rule names them. */
 export interface SpecialRange {
@@ -9,11 +9,10 @@ export interface SpecialRange {
   readonly list: BlockList;
 }
 
-/** RFC 1122 §3.2.1.3, RFC 4291 §2.5.3; the kernel dials it for the unspecified address, too (`dialledAddress`). */
-const LOOPBACK_RANGES = [special("loopback", "127.0.0.0", 8), special("loopback", "::1", 128)];
-
 export const SPECIAL_RANGES: readonly SpecialRange[] = [
-  ...LOOPBACK_RANGES,
+  // RFC 1122 §3.2.1.3, RFC 4291 §2.5.3; the kernel dials it for the unspecified address, too (`dialledAddress`).
+  special("loopback", "127.0.0.0", 8),
+  special("loopback", "::1", 128),
   // RFC 3927, RFC 4291 §2.5.6.
   special("link-local", "169.254.0.0", 16),
   special("link-local", "fe80::", 10),
@@ -30,10 +29,6 @@ function special(kind: SpecialRange["kind"], network: string, prefix: number): S
   const list = new BlockList();
   list.addSubnet(network, prefix, isIPv4(network) ? "ipv4" : "ipv6");
   return { kind, prefix, list };
-}
-
-function isLoopback(address: SocketAddress): boolean {
-  return LOOPBACK_RANGES.some(({ list }) => list.check(address));
 }
 
 /** The listening address of a process, from `server.address()`; a wildcard means each address of the machine. */
@@ -54,7 +49,7 @@ export function isOwnListener(
   return listeners.some((own) => {
     if (own.port !== port) return false;
     if (own.address !== "0.0.0.0" && own.address !== "::") return equal(dialledAddress(own.address), address);
-    return isLoopback(address) || addresses().some((mine) => equal(dialledAddress(mine), address));
+    return isLoopback(address.address) || addresses().some((mine) => equal(dialledAddress(mine), address));
   });
 }
 

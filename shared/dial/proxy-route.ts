@@ -1,6 +1,6 @@
 import { isIP, isIPv6 } from "node:net";
 import { domainToASCII } from "node:url";
-import { contains, LOOPBACK, type Network, parseCidr } from "../address/network.ts";
+import { contains, isLoopback, type Network, parseCidr } from "../address/network.ts";
 import { bracketed, type Target } from "../address/target.ts";
 import { DialFault } from "../faults/faults.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
@@ -222,10 +222,9 @@ export function environmentRoute(env: Environment, target: Target): ProxyRoute |
  */
 export function bypassesProxy(noProxy: string, { host, port }: Target): boolean {
   const name = toASCII(host.toLowerCase().trim());
-  const address = networkIn(name.replace(/%.*$/, ""));
-  if (name === "localhost" || (address !== undefined && LOOPBACK_NETWORKS.some((each) => contains(each, address)))) {
-    return true;
-  }
+  const withoutZone = name.replace(/%.*$/, "");
+  if (isLoopback(withoutZone)) return true;
+  const address = networkIn(withoutZone);
   return noProxy.split(",").some((entry) => matchesEntry(entry.trim().toLowerCase(), name, port, address));
 }
 
@@ -261,8 +260,6 @@ function networkIn(text: string): Network | undefined {
     return undefined;
   }
 }
-
-const LOOPBACK_NETWORKS = LOOPBACK.map((text) => parseCidr(text));
 
 /** A name outside ASCII that is not a legal name stays as it is, and so matches itself. */
 function toASCII(name: string): string {
