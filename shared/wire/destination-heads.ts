@@ -3,7 +3,7 @@ import { formatTarget, parseTarget, type Target } from "../address/target.ts";
 import { jsonOf } from "../basics/text.ts";
 import { CulvertError, printable } from "../outcomes.ts";
 import { encodePeerAnswer, parsePeerAnswer } from "./peer-heads.ts";
-import { encodeHead } from "./stream-head.ts";
+import { encodeHead, wholeMs } from "./stream-head.ts";
 
 /**
  * The head of a stream of kind `destination`, by which an agent asks its server for a destination of the control plane
@@ -37,8 +37,7 @@ const requestSchema = z.object({
 });
 
 export function encodeDestination({ target, timeoutMs, id }: DestinationRequest): Buffer {
-  const wholeMs = Math.max(1, Math.round(timeoutMs));
-  return encodeHead({ kind: DESTINATION_KIND, target: formatTarget(target), timeoutMs: wholeMs, id });
+  return encodeHead({ kind: DESTINATION_KIND, target: formatTarget(target), timeoutMs: wholeMs(timeoutMs), id });
 }
 
 /** Parses a request of an agent; throws a `CulvertError` that can be the answer. */

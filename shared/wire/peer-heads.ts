@@ -2,7 +2,16 @@ import * as z from "zod";
 import { formatTarget, parseTarget, type Target } from "../address/target.ts";
 import { jsonOf } from "../basics/text.ts";
 import { CulvertError, isOutcomeCode, type OutcomeCode, outcome, printable } from "../outcomes.ts";
-import { encodeHead, MAX_HEAD_BYTES, milliseconds, type OpenTimes, openTimes, traceparent } from "./stream-head.ts";
+import {
+  encodeHead,
+  MAX_HEAD_BYTES,
+  milliseconds,
+  type OpenedTarget,
+  opened,
+  openedSchema,
+  traceparent,
+  wholeMs,
+} from "./stream-head.ts";
 
 /**
  * The head of a stream of kind `peer`, by which a server asks another one for a target of a cluster whose agents are
@@ -31,13 +40,7 @@ export interface PeerOpenRequest {
 
 /** The peer's answer, after that of its agent. */
 export type PeerAnswer =
-  | {
-      readonly ok: true;
-      readonly agent: string;
-      readonly address?: string;
-      readonly times?: OpenTimes;
-      readonly traced?: true | undefined;
-    }
+  | (OpenedTarget & { readonly agent: string })
   | { readonly ok: false; readonly error: CulvertError };
 
 const PEER_KIND = "peer";
@@ -65,13 +68,7 @@ const requestSchema = z.object({
 });
 
 const answerSchema = z.union([
-  z.object({
-    ok: z.literal(true),
-    agent: z.string().max(253),
-    address: z.string().max(512).optional(),
-    times: openTimes.optional(),
-    traced: z.boolean().optional(),
-  }),
+  openedSchema.extend({ agent: z.string().max(253) }),
   z.object({
     error: z.string().max(64),
     detail: z.string().max(MAX_HEAD_BYTES).optional(),
@@ -86,20 +83,10 @@ export function streamKind(json: Buffer): string | undefined {
   return kindSchema.safeParse(jsonOf(json)).data?.kind;
 }
 
-/** The head of a CONNECT that goes to another server. JSON leaves out fields that are undefined. */
+/** The head of a CONNECT that goes to another server. */
 export function encodePeerOpen(request: PeerOpenRequest): Buffer {
-  const { cluster, target, timeoutMs, id, onlyClaimed, timed, traceparent } = request;
-  return encodeHead({
-    kind: PEER_KIND,
-    hops: MAX_HOPS,
-    cluster,
-    target: formatTarget(target),
-    timeoutMs: Math.max(1, Math.round(timeoutMs)),
-    id,
-    onlyClaimed,
-    timed,
-    traceparent,
-  });
+  const target = formatTarget(request.target);
+  return encodeHead({ kind: PEER_KIND, hops: MAX_HOPS, ...request, target, timeoutMs: wholeMs(request.timeoutMs) });
 }
 
 /** Parses a request of another server; throws a `CulvertError` that can be the answer. */
@@ -139,16 +126,7 @@ export function encodePeerAnswer(answer: PeerAnswer): Buffer {
 export function parsePeerAnswer(json: Buffer): PeerAnswer {
   const answer = answerSchema.safeParse(jsonOf(json));
   if (!answer.success) throw new CulvertError("internal", "the other server's answer is malformed");
-  if ("ok" in answer.data) {
-    const { agent, address, times, traced } = answer.data;
-    return {
-      ok: true,
-      agent: printable(agent),
-      ...(address !== undefined && { address: printable(address) }),
-      ...(times && { times }),
-      ...(traced === true && { traced }),
-    };
-  }
+  if ("ok" in answer.data) return { ...opened(answer.data), agent: printable(answer.data.agent) };
   const { error, detail = "", retryAfterMs, acknowledged = false, byAgent = false } = answer.data;
   const code: OutcomeCode = isOutcomeCode(error) && outcome(error).http !== undefined ? error : "internal";
   const sentence = printable(detail, MAX_SENTENCE_BYTES) || `the other server answered ${printable(error, 64)}`;
@@ -193,8 +171,8 @@ const carrierSchema = z.object({
   chain: z.array(z.number().int().min(1).max(65_535)).max(64),
 });
 
-export function encodeCarrier({ cluster, address, port, chain }: CarrierRequest): Buffer {
-  return encodeHead({ kind: CARRIER_KIND, hops: MAX_HOPS, cluster, address, port, chain });
+export function encodeCarrier(request: CarrierRequest): Buffer {
+  return encodeHead({ kind: CARRIER_KIND, hops: MAX_HOPS, ...request });
 }
 
 /** Parses a request of another server; throws a `CulvertError` that can be the answer. */

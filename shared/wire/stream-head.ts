@@ -35,10 +35,16 @@ export interface OpenTimes {
   readonly dialMs: number;
 }
 
+/** The answer of an agent that has dialled. */
+export interface OpenedTarget {
+  readonly ok: true;
+  readonly address?: string;
+  readonly times?: OpenTimes;
+  readonly traced?: true | undefined;
+}
+
 /** The agent's answer after the dial. */
-export type OpenAnswer =
-  | { readonly ok: true; readonly address?: string; readonly times?: OpenTimes; readonly traced?: true | undefined }
-  | { readonly ok: false; readonly error: OutcomeCode; readonly detail: string };
+export type OpenAnswer = OpenedTarget | { readonly ok: false; readonly error: OutcomeCode; readonly detail: string };
 
 /** Maximum length of the JSON of a head, bytes. */
 export const MAX_HEAD_BYTES = 4096;
@@ -63,41 +69,40 @@ const requestSchema = z.object({
 const kindSchema = z.object({ kind: z.string() });
 
 export const milliseconds = z.number().min(0).max(3_600_000);
-export const openTimes = z.object({ dnsMs: milliseconds, policyMs: milliseconds.optional(), dialMs: milliseconds });
+const openTimes = z.object({ dnsMs: milliseconds, policyMs: milliseconds.optional(), dialMs: milliseconds });
+
+export const openedSchema = z.object({
+  ok: z.literal(true),
+  address: z.string().max(512).optional(),
+  times: openTimes.optional(),
+  /** The agent has made spans of its steps itself. */
+  traced: z.boolean().optional(),
+});
 
 const answerSchema = z.union([
-  z.object({
-    ok: z.literal(true),
-    address: z.string().max(512).optional(),
-    times: openTimes.optional(),
-    /** The agent has made spans of its steps itself. */
-    traced: z.boolean().optional(),
-  }),
+  openedSchema,
   z.object({ error: z.string().max(64), detail: z.string().max(MAX_HEAD_BYTES).optional() }),
 ]);
 
 /** The head of a CONNECT, which goes with the SYN. */
 export function encodeOpen(request: OpenRequest): Buffer {
-  return encodeHead({
-    kind: request.kind,
-    target: formatTarget(request.target),
-    timeoutMs: Math.max(1, Math.round(request.timeoutMs)),
-    id: request.id,
-    timed: request.timed, // JSON leaves out what is undefined
-    traceparent: request.traceparent,
-  });
+  const { target, timeoutMs } = request;
+  return encodeHead({ ...request, target: formatTarget(target), timeoutMs: wholeMs(timeoutMs) });
 }
 
 /** The head of the agent's answer. A code that an agent may not send becomes `internal`. */
 export function encodeAnswer(answer: OpenAnswer): Buffer {
-  if (answer.ok) {
-    return encodeHead({ ok: true, address: answer.address, times: answer.times, traced: answer.traced });
-  }
+  if (answer.ok) return encodeHead(answer);
   const error = outcome(answer.error).fromAgent === true ? answer.error : "internal";
   return encodeHead({ error, detail: printable(answer.detail, MAX_DETAIL_BYTES) });
 }
 
-/** Encodes a value as a head: uint16 length and JSON. */
+/** A time for a head: at least 1 ms. */
+export function wholeMs(ms: number): number {
+  return Math.max(1, Math.round(ms));
+}
+
+/** Encodes a value as a head: uint16 length and JSON, without fields that are undefined. */
 export function encodeHead(value: object): Buffer {
   const json = JSON.stringify(value);
   const length = Buffer.byteLength(json);
@@ -204,18 +209,20 @@ export function parseOpen(json: Buffer): OpenRequest {
 export function parseAnswer(json: Buffer): OpenAnswer {
   const answer = answerSchema.safeParse(jsonOf(json));
   if (!answer.success) throw new CulvertError("internal", "the agent's answer to a stream is malformed");
-  if ("ok" in answer.data) {
-    const { address, times, traced } = answer.data;
-    return {
-      ok: true,
-      ...(address !== undefined && { address: printable(address) }),
-      ...(times && { times }),
-      ...(traced === true && { traced }),
-    };
-  }
+  if ("ok" in answer.data) return opened(answer.data);
   const code = answer.data.error;
   const detail = printable(answer.data.detail ?? "", MAX_DETAIL_BYTES);
   if (isOutcomeCode(code) && outcome(code).fromAgent === true) return { ok: false, error: code, detail };
   const named = code === "internal" ? "" : `the agent answered "${printable(code, 64)}": `;
   return { ok: false, error: "internal", detail: printable(`${named}${detail}`, MAX_DETAIL_BYTES) };
+}
+
+/** The answer of an agent that has dialled, with an address that a log may show. */
+export function opened({ address, times, traced }: z.infer<typeof openedSchema>): OpenedTarget {
+  return {
+    ok: true,
+    ...(address !== undefined && { address: printable(address) }),
+    ...(times && { times }),
+    ...(traced === true && { traced }),
+  };
 }
