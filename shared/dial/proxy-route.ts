@@ -163,13 +163,9 @@ export class RouteFault extends DialFault {
   constructor(
     fault: RouteFaultCode,
     message: string,
-    {
-      at,
-      retryAfterMs,
-      cause,
-    }: { readonly at: string; readonly retryAfterMs?: number | undefined; readonly cause?: unknown },
+    { at, ...options }: ErrorOptions & { readonly at: string; readonly retryAfterMs?: number | undefined },
   ) {
-    super(fault, message, { facts: { by: at }, retryAfterMs, cause });
+    super(fault, message, { facts: { by: at }, ...options });
   }
 }
 
