@@ -53,11 +53,6 @@ function reserved(limit: number): number {
   return Math.min(MAX_RESERVED, Math.floor(limit * RESERVED_PART));
 }
 
-/** True when only the reserved descriptors are left. */
-function isUsedUp(open: number, limit: number): boolean {
-  return open >= limit - reserved(limit);
-}
-
 /**
  * A worse level than `before` begins at its bound; it ends only when twice as many are free, so that it does not flap.
  */
@@ -154,7 +149,8 @@ export class FileDescriptors {
 
   /** Why a new connection is refused at this moment, also while readiness has not recovered yet; absent: it is not. */
   get shortage(): string | undefined {
-    if (this.#open === undefined || this.#limit === undefined || !isUsedUp(this.#open, this.#limit)) return undefined;
+    if (this.#open === undefined || this.#limit === undefined) return undefined;
+    if (this.#open < this.#limit - reserved(this.#limit)) return undefined;
     return `${this.#owner} has ${this.#open} of its ${this.#limit} files open: ${CURE}`;
   }
 

@@ -16,7 +16,7 @@ const WORTH_COLLECTING = 16 * 1024 * 1024;
 const COLLECTIONS = 2;
 
 /** The process's facts, which a test can replace. */
-export interface QuietProcess {
+interface QuietProcess {
   /** The share of the time since the call before in which the event loop has worked. */
   load(): number;
   /** Bytes of V8's heap, also where nothing is in its pages, and of the buffers outside it. */
@@ -29,7 +29,9 @@ export interface QuietProcess {
  * allocated: without traffic it keeps the buffers of streams that were closed long ago (docs/decisions/0040). Returns a
  * function that ends it.
  */
-export function collectWhenQuiet(process: QuietProcess = thisProcess()): () => void {
+export function collectWhenQuiet(
+  process: QuietProcess = { load: loadMeter(), heap: () => heapBytes("taken"), collect: collectGarbage },
+): () => void {
   /** The least size since the last collection. */
   let after = 0;
   let due = 0;
@@ -44,12 +46,4 @@ export function collectWhenQuiet(process: QuietProcess = thisProcess()): () => v
     after = process.heap();
   }, CHECK_MS).unref();
   return () => clearInterval(timer);
-}
-
-function thisProcess(): QuietProcess {
-  return {
-    load: loadMeter(),
-    heap: () => heapBytes("taken"),
-    collect: collectGarbage,
-  };
 }
