@@ -1,10 +1,4 @@
-import {
-  Backoff,
-  type BackoffOptions,
-  backoffMs,
-  MANY_FAILURES,
-  type RetryOptions,
-} from "../../shared/basics/backoff.ts";
+import { Backoff, backoffMs, MANY_FAILURES, type RetryOptions } from "../../shared/basics/backoff.ts";
 import { seconds } from "../../shared/basics/text.ts";
 import type { ProvenResume } from "../../shared/link/control.ts";
 import type { DialledAgain } from "../../shared/link/dial.ts";
@@ -133,7 +127,7 @@ export class Resumption {
     this.#timer = setTimeout(() => this.begin(), ms);
   }
 
-  #within(capMs: number): Partial<BackoffOptions> {
+  #within(capMs: number): Partial<RetryOptions> {
     return { capMs: Math.min(capMs, this.#retry.capMs) };
   }
 

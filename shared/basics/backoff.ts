@@ -1,25 +1,16 @@
-export interface BackoffOptions {
+/** The waits of one relation to a peer. */
+export interface RetryOptions {
   /** Longest wait after the first failures; then it doubles with each failure, up to `capMs`. */
   readonly baseMs: number;
   readonly capMs: number;
-  /** Between 0 and 1, as Math.random. */
-  readonly random: () => number;
-}
-
-/** The waits of one relation to a peer. */
-export interface RetryOptions extends Partial<BackoffOptions> {
-  readonly baseMs: number;
-  readonly capMs: number;
+  /** Between 0 and 1; absent: Math.random. */
+  readonly random?: () => number;
 }
 
 /** A count of failures at which the jitter of `backoffMs` has its whole width. */
 export const MANY_FAILURES = 64;
 
-export const DEFAULT_BACKOFF: BackoffOptions = {
-  baseMs: 250,
-  capMs: 30_000,
-  random: Math.random,
-};
+export const DEFAULT_BACKOFF: RetryOptions = { baseMs: 250, capMs: 30_000 };
 
 /**
  * Number of attempts that wait for at most `baseMs` each, before the wait doubles: about a second in all, in which a
@@ -45,8 +36,8 @@ const MAX_RETRY_AFTER_MS = 10 * 60_000;
  * a restarted server spread over the whole interval. The wait that a server asks for in Retry-After or drain is added
  * to it.
  */
-export function backoffMs(attempt: number, retryAfterMs = 0, options: Partial<BackoffOptions> = {}): number {
-  const { baseMs, capMs, random } = { ...DEFAULT_BACKOFF, ...options };
+export function backoffMs(attempt: number, retryAfterMs = 0, options: Partial<RetryOptions> = {}): number {
+  const { baseMs, capMs, random = Math.random } = { ...DEFAULT_BACKOFF, ...options };
   // 2 ** 1024 is Infinity, which Math.min brings back under the cap.
   const ceiling = Math.min(capMs, baseMs * 2 ** Math.max(0, attempt - EAGER_ATTEMPTS + 1));
   const floor = Number.isFinite(retryAfterMs) ? Math.min(Math.max(0, retryAfterMs), MAX_RETRY_AFTER_MS) : 0;
@@ -58,7 +49,7 @@ type Ending = "clean" | "lost";
 
 /** Counts the failures of one relation to a peer, and says how long to wait before the next attempt. */
 export class Backoff {
-  readonly #options: Partial<BackoffOptions>;
+  readonly #options: Partial<RetryOptions>;
   readonly #healthyLifeMs: number;
   /**
    * Connections in a row that did not last. Unlike failed attempts, they are not forgotten at the next welcome, or a
@@ -68,7 +59,7 @@ export class Backoff {
   #failures = 0;
 
   /** A connection that lived for `healthyLifeMs` was healthy: its loss is counted as the first. */
-  constructor(options: Partial<BackoffOptions> = {}, healthyLifeMs = HEALTHY_LIFE_MS) {
+  constructor(options: Partial<RetryOptions> = {}, healthyLifeMs = HEALTHY_LIFE_MS) {
     this.#options = options;
     this.#healthyLifeMs = healthyLifeMs;
   }
@@ -93,7 +84,7 @@ export class Backoff {
   }
 
   /** The wait after the last failure, ms. */
-  waitMs(askedMs = 0, options: Partial<BackoffOptions> = {}): number {
+  waitMs(askedMs = 0, options: Partial<RetryOptions> = {}): number {
     return backoffMs(this.#failures - 1, askedMs, { ...this.#options, ...options });
   }
 }
