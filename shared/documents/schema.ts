@@ -57,10 +57,11 @@ export function orIssue<A, B>(make: (value: A) => B): (value: A, context: z.Refi
 }
 
 /** The value of a document, or its faults as sentences that begin with the path of a key. */
-export function validate<S extends z.ZodType>(
-  schema: S,
-  value: PlainValue,
-): { readonly value: z.output<S>; readonly faults?: undefined } | { readonly faults: readonly string[] } {
+type Validated<T> =
+  | { readonly value: T; readonly faults?: undefined }
+  | { readonly value?: undefined; readonly faults: readonly string[] };
+
+export function validate<S extends z.ZodType>(schema: S, value: PlainValue): Validated<z.output<S>> {
   const result = schema.safeParse(value);
   if (result.success) return { value: result.data };
   return { faults: result.error.issues.map(({ path, message }) => `${shownPath(path)}${message}.`) };
@@ -73,10 +74,7 @@ function shownPath(path: readonly PropertyKey[]): string {
 }
 
 /** A document of a file by its schema, or its faults; `number` in a file of several. */
-export type ValidatedDocument<T> = { readonly number?: number } & (
-  | { readonly value: T; readonly faults?: undefined }
-  | { readonly value?: undefined; readonly faults: readonly string[] }
-);
+export type ValidatedDocument<T> = { readonly number?: number } & Validated<T>;
 
 /** The YAML documents of a file. Documents without content are left out. */
 export function validateDocuments<S extends z.ZodType>(schema: S, text: string): ValidatedDocument<z.output<S>>[] {
