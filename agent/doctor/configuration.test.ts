@@ -8,6 +8,7 @@ import { readConfiguration } from "./configuration.ts";
 
 const DAY = 86_400_000;
 const NONE = {
+  cluster: "",
   caCert: "",
   agentCert: "",
   agentKey: "",

@@ -58,12 +58,14 @@ export function endsLink(error: unknown): boolean {
   return error instanceof LinkRefused && FINAL_CODES.has(error.closeCode);
 }
 
+type LinkAndKey = Pick<OpenedLink, "link" | "key">;
+
 /**
  * Gives a link its next carrier: after a loss, by attempts until the grace of the link is over; or planned, while the
  * old carrier is still up (docs/link-protocol.md).
  */
 export class Resumption {
-  readonly #opened: Pick<OpenedLink, "link" | "key">;
+  readonly #opened: LinkAndKey;
   readonly #source: Carriers;
   readonly #retry: RetryOptions;
   readonly #owner: ResumptionOwner;
@@ -81,7 +83,7 @@ export class Resumption {
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
 
-  constructor(opened: Pick<OpenedLink, "link" | "key">, source: Carriers, retry: RetryOptions, owner: ResumptionOwner) {
+  constructor(opened: LinkAndKey, source: Carriers, retry: RetryOptions, owner: ResumptionOwner) {
     this.#opened = opened;
     this.#source = source;
     this.#retry = retry;

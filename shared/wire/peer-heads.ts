@@ -171,8 +171,8 @@ const carrierSchema = z.object({
   chain: z.array(z.number().int().min(1).max(65_535)).max(64),
 });
 
-export function encodeCarrier(request: CarrierRequest): Buffer {
-  return encodeHead({ kind: CARRIER_KIND, hops: MAX_HOPS, ...request });
+export function encodeCarrier({ cluster, address, port, chain }: CarrierRequest): Buffer {
+  return encodeHead({ kind: CARRIER_KIND, hops: MAX_HOPS, cluster, address, port, chain });
 }
 
 /** Parses a request of another server; throws a `CulvertError` that can be the answer. */
