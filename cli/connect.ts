@@ -91,7 +91,7 @@ function read<T>(name: string, parse: () => T): T {
   try {
     return parse();
   } catch (error) {
-    throw new ConfigError(`${name} ${(error as Error).message}`);
+    throw new ConfigError(`${name} ${(error as Error).message}.`);
   }
 }
 

@@ -8,7 +8,6 @@ import { readConfiguration } from "./configuration.ts";
 
 const DAY = 86_400_000;
 const NONE = {
-  cluster: "",
   caCert: "",
   agentCert: "",
   agentKey: "",

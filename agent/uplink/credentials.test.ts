@@ -16,7 +16,6 @@ async function credentialFiles(t: TestContext) {
   t.after(() => rm(dir, { recursive: true }));
   const authority = await Authority.create("ca");
   const files = {
-    cluster: "",
     caCert: join(dir, "ca.crt"),
     agentCert: join(dir, "agent.crt"),
     agentKey: join(dir, "agent.key"),

@@ -10,7 +10,7 @@ import { KeptFiles } from "./kept-files.ts";
 /** Files with what proves the agent to the server, and the server to the agent; "" = not given. */
 export type CredentialFiles = Pick<
   AgentOptions,
-  "cluster" | "caCert" | "agentCert" | "agentKey" | "serviceAccountTokenPath" | "outerCa"
+  "caCert" | "agentCert" | "agentKey" | "serviceAccountTokenPath" | "outerCa"
 >;
 
 /** `--outer-ca` in place of a file. */
@@ -132,7 +132,7 @@ function hasBegun({ notBefore }: Credentials): boolean {
  * renews them.
  */
 export function* expiringOf(
-  { cluster, caCert, agentCert, serviceAccountTokenPath }: CredentialFiles,
+  { cluster, caCert, agentCert, serviceAccountTokenPath }: CredentialFiles & Pick<AgentOptions, "cluster">,
   { cert, notBefore, notAfter, ca = "", token }: Credentials,
   authorities: AuthorityEnds,
 ): Generator<Expiring> {

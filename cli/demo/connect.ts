@@ -39,7 +39,10 @@ async function steps(raw: net.Socket, { proxy, target }: ConnectPlan, step: (sen
   step(`${outer.getProtocol()} with the server: it is ${nameOf(outer)}, we are CN=culvert-client`);
 
   const asked = request({ method: "CONNECT", path: authority, createConnection: () => outer }).end();
-  const [answer] = (await once(asked, "connect")) as [IncomingMessage];
+  const answered = once(asked, "connect").catch((cause: unknown) => {
+    throw new Error("the server closed the connection before it answered", { cause });
+  });
+  const [answer] = (await answered) as [IncomingMessage];
   const statusLine = `HTTP/${answer.httpVersion} ${answer.statusCode} ${answer.statusMessage}`;
   if (answer.statusCode !== 200) throw new Error(`the server answered: ${statusLine}`);
   step(`CONNECT ${authority} to server, agent, target: ${statusLine}`);

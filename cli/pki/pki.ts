@@ -171,7 +171,10 @@ function presentIn(dir: string, names: readonly string[]): string[] {
   return names.filter((name) => existsSync(join(dir, name)));
 }
 
-/** Writes all files or none. The flag `wx` never replaces a file, not even one that another process has just made. */
+/**
+ * Writes all files, or none unless the process is killed meanwhile. The flag `wx` never replaces a file, not even one
+ * that another process has just made.
+ */
 async function writeAll(dir: string, contents: Record<PkiFile, string>): Promise<Record<PkiFile, string>> {
   const paths = Object.fromEntries(PKI_FILES.map((name) => [name, join(dir, name)])) as Record<PkiFile, string>;
   const begun: string[] = [];

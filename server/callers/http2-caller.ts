@@ -1,5 +1,6 @@
 import { constants, type ServerHttp2Stream } from "node:http2";
 import type { Duplex } from "node:stream";
+import { proxyStatus } from "../../shared/http/response-fields.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { failOnReset, lingerAfterAnswer } from "../../shared/node/http2.ts";
 import { type CulvertError, printable } from "../../shared/outcomes.ts";
@@ -48,7 +49,16 @@ export class Http2Caller implements CallerEnd {
 
 /** Answers a request that is neither a CONNECT nor one of gRPC. */
 export function refuseRequest(stream: ServerHttp2Stream): void {
-  refuseStream(stream, 405, [["Allow", "CONNECT"]], ONLY_CONNECT);
+  const status = proxyStatus({ error: "http_request_error" }, ONLY_CONNECT);
+  refuseStream(
+    stream,
+    405,
+    [
+      ["Allow", "CONNECT"],
+      ["Proxy-Status", status],
+    ],
+    ONLY_CONNECT,
+  );
 }
 
 type Fields = readonly (readonly [name: string, value: string])[];

@@ -5,6 +5,7 @@ import { CulvertError } from "../../shared/outcomes.ts";
 import { TargetRules } from "../clusters/access-rules.ts";
 import type { ClusterChanges } from "../clusters/cluster.ts";
 import { Destinations } from "../clusters/destinations.ts";
+import { contextOf } from "../tunnels/testing/context.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";
 import { clusterOf, runtimeOf } from "./testing/clusters.ts";
 
@@ -84,6 +85,17 @@ test("a new document brings its own limits at once", () => {
   assert.equal(refusal(served)?.code, "limited");
   served.update(clusterOf("blue"), LIMITS_CHANGED);
   assert.equal(refusal(served), undefined);
+});
+
+test("a refusal and a new document are noted for one who wants to know", () => {
+  const context = contextOf();
+  const served = runtimeOf(clusterOf("blue"), {}, context);
+  context.tunnels.changed = new Set();
+  served.figures.refusals.add({ side: "caller", code: "forbidden", from: "10.0.0.1", reason: "not allowed" });
+  assert.deepEqual([...context.tunnels.changed], ["blue"]);
+  context.tunnels.changed = new Set();
+  served.update(clusterOf("blue"), LIMITS_CHANGED);
+  assert.deepEqual([...context.tunnels.changed], ["blue"]);
 });
 
 test("a cluster that holds more than limits.memory for readers that move is slowed down, and refused in its own words", async () => {

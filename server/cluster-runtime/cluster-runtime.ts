@@ -80,6 +80,7 @@ export class ClusterRuntime {
     this.#applyLimits(cluster);
     // These have timers until they are closed, so nothing may throw after they are made.
     this.figures = new ClusterFigures();
+    this.figures.refusals.onAdded = () => context.tunnels.changed?.add(cluster.name);
     this.#expiry = SIDES.map((side) => new SideExpiry(side, () => this.#inUse(side)));
     this.#expiryLog = new ConditionLog(context.log, () => expiryConditions(this.expiring(), new Date()));
     this.#expiryLog.check();
@@ -138,6 +139,7 @@ export class ClusterRuntime {
     this.#cluster = cluster;
     this.#apply(cluster);
     if (what.limits) this.#applyLimits(cluster);
+    this.#context.tunnels.changed?.add(cluster.name);
     this.#expiryLog.check();
   }
 

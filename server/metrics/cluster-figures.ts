@@ -93,12 +93,11 @@ const KEPT = 10;
 
 /** The last different refusals of a cluster: a peer that retries counts as one of them. */
 export class RecentRefusals {
-  /** All that were added. */
-  count = 0;
+  /** Called with each one. */
+  onAdded = (): void => {};
   readonly #last = new RecentMap<string, RefusedPeerCount>(KEPT);
 
   add({ side, code, from, target, reason, certificate, fault }: RefusedPeer, now = new Date()): void {
-    this.count++;
     const shown = {
       side,
       code,
@@ -111,6 +110,7 @@ export class RecentRefusals {
     const key = JSON.stringify(shown);
     const times = (this.#last.get(key)?.times ?? 0) + 1;
     this.#last.set(key, { ...shown, at: now.toISOString(), times });
+    this.onAdded();
   }
 
   /** The newest first. */

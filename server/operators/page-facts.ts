@@ -4,7 +4,6 @@ import { oncePerSecond } from "../../shared/basics/timers.ts";
 import { loadMeter } from "../../shared/node/engine.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
-import type { Cluster } from "../clusters/cluster.ts";
 import type { RefusedPeerCount } from "../metrics/cluster-figures.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import type { CertificateFact, ClusterFact, ClusterState, Facts, LoadFact, RefusalFact } from "./facts.ts";
@@ -18,9 +17,11 @@ import type { TrafficHistory } from "./traffic-history.ts";
 const MAX_LISTED = 50;
 /**
  * Beside those whose document, agents or refusals have changed, this many clusters are looked at for one message: 1 ms
- * of work, so that callers feel no page however many clusters there are. The rates of a thousand are at most 20 s old.
+ * of work, so that callers feel no page however many clusters there are. All else about a thousand is at most 20 s old.
  */
 const CLUSTERS_IN_TURN = 50;
+/** Among a thousand clusters the lists of all are made for each of this many messages, since they take 5 ms. */
+const LISTS_EVERY = 5;
 /** A busy loop is late by as much as its timers are, beyond this period, ms. */
 const DELAY_RESOLUTION_MS = 20;
 
@@ -35,10 +36,8 @@ export interface PageSource {
   ownProblems(): string[];
 }
 
-/** A cluster when it was looked at, and its parts of the facts that are lists. */
+/** The parts of one cluster in the facts that are lists. */
 interface Looked {
-  readonly cluster: Cluster;
-  readonly changes: number;
   readonly problems: readonly string[];
   readonly certificates: readonly Expiring[];
   readonly refusals: readonly RefusalFact[];
@@ -54,6 +53,7 @@ export class PageFacts implements FeedSource {
   readonly #looked = new Map<string, Looked>();
   /** Names of the clusters that are looked at for the next messages, whether they have changed or not. */
   #due: string[] = [];
+  #messages = 0;
   #history = { steps: -1, shown: {} };
   readonly #others: OtherPages;
 
@@ -67,37 +67,30 @@ export class PageFacts implements FeedSource {
     yield ["server", this.#server()];
     yield ["load", this.#load()];
     if (this.#due.length === 0) this.#due = [...this.#looked.keys()];
-    const changed = this.#changed();
-    for (const name of new Set([...changed, ...this.#due.splice(0, CLUSTERS_IN_TURN)])) {
+    for (const name of new Set([...this.#changed(), ...this.#due.splice(0, CLUSTERS_IN_TURN)])) {
       const runtime = view.served.clusters?.get(name);
       if (runtime === undefined) this.#looked.delete(name);
       yield [`cluster/${name}`, runtime && this.#look(runtime)];
     }
-    if (changed.length > 0 || this.#due.length === 0) yield* Object.entries(this.#lists());
+    if (this.#due.length === 0 || this.#messages++ % LISTS_EVERY === 0) yield* Object.entries(this.#lists());
     if (this.#history.steps !== history.steps) this.#history = { steps: history.steps, shown: history.shown() };
     yield ["history", this.#history.shown];
     yield ["phases", history.phases()];
     yield ["others", this.#others.facts()];
   }
 
-  /** The clusters that are new, that are gone, or whose document, agents or refusals have changed. */
-  #changed(): string[] {
-    const { clusters } = this.#source.view.served;
-    const changed = [...this.#looked.keys()].filter((name) => clusters?.get(name) === undefined);
-    for (const runtime of clusters?.all() ?? []) {
-      const { name } = runtime.cluster;
-      const looked = this.#looked.get(name);
-      if (looked?.cluster !== runtime.cluster || looked.changes !== changesOf(runtime)) changed.push(name);
-    }
+  /** The names of those that have changed; at first all. */
+  #changed(): Iterable<string> {
+    const { tunnels } = this.#source.context;
+    const changed = tunnels.changed ?? tunnels.clusters.keys();
+    tunnels.changed = new Set();
     return changed;
   }
 
   #look(runtime: ClusterRuntime): ClusterFact {
-    const { cluster } = runtime;
-    const { name } = cluster;
+    const { name } = runtime.cluster;
     const refusals = runtime.figures.refusals.list();
     this.#looked.set(name, {
-      ...{ cluster, changes: changesOf(runtime) },
       problems: this.#problemsOf(runtime),
       certificates: [...runtime.expiring()],
       refusals: refusals.map((refusal) => ({ ...refusal, cluster: name })),
@@ -125,8 +118,10 @@ export class PageFacts implements FeedSource {
 
   /** Nobody looks any more. */
   stop(): void {
+    this.#source.context.tunnels.changed = undefined;
     this.#looked.clear();
     this.#due = [];
+    this.#messages = 0;
     this.#delay.disable();
   }
 
@@ -188,11 +183,6 @@ export class PageFacts implements FeedSource {
         .slice(0, MAX_LISTED),
     };
   }
-}
-
-/** Grows with each change of its agents and with each refusal. */
-function changesOf({ tunnels, figures }: ClusterRuntime): number {
-  return tunnels.changes + figures.refusals.count;
 }
 
 function certificateFact({ cluster, thing, by, consequence, notBefore, notAfter }: Expiring): CertificateFact {

@@ -35,7 +35,8 @@ function peerOf() {
   const state = { isAccepted: true, isClosed: false };
   const link = new LinkOverPair(duplexPair()[0]);
   const objection = () => (state.isAccepted ? undefined : "its certificate has expired");
-  const trust = { objection, isRevoked: () => false } as unknown as PeerTrust;
+  const judge = { objection, isRevoked: () => false } satisfies Pick<PeerTrust, "objection" | "isRevoked">;
+  const trust = judge as unknown as PeerTrust;
   const memory = new MemoryPool(1_048_576).share("(peers)");
   const peer = new AcceptedPeer(
     { type: "hello", version: 1, agentId: "srv-2", instance: "2", software: "test" },

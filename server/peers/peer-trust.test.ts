@@ -23,11 +23,11 @@ function watched(t: TestContext) {
   t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
   const state = { isAccepted: true, isRevoked: false };
   const events: string[] = [];
-  const trust = {
+  const judge = {
     objection: (identity: PeerIdentity) => (state.isAccepted || identity === RENEWED ? undefined : "it has expired"),
     isRevoked: () => state.isRevoked,
-  } as unknown as PeerTrust;
-  const watch = new PeerWatch(IDENTITY, trust, {
+  } satisfies Pick<PeerTrust, "objection" | "isRevoked">;
+  const watch = new PeerWatch(IDENTITY, judge as unknown as PeerTrust, {
     onAsk: () => void events.push("asked"),
     onUntrusted: ({ message }) => void events.push(`ended: ${message}`),
   });

@@ -267,3 +267,18 @@ test("tunnels of a removed cluster that still drain say nothing of the one that 
   place.leave();
   assert.deepEqual(seen, ["blue old", "blue is gone", "blue new", "blue new"]);
 });
+
+test("names of clusters whose agents have come or gone are kept for one who wants to know", async () => {
+  const registry = new Registry();
+  const blue = registry.add("blue", LIMITS);
+  blue.onChanged();
+  assert.equal(registry.changed, undefined);
+  registry.changed = new Set();
+  const red = registry.add("red", LIMITS);
+  assert.deepEqual([...registry.changed], ["red"]);
+  registry.changed = new Set();
+  const { tunnel } = fakeAgent();
+  blue.places.reserve(A).join(tunnel);
+  registry.remove(red);
+  assert.deepEqual([...registry.changed], ["blue", "red"]);
+});

@@ -34,8 +34,6 @@ export class ClusterTunnels implements Candidates {
   readonly ofPeers = { pending: 0, open: 0 };
   /** Called when a tunnel was added, drains or was removed, and when it has lost or regained its connection. */
   onChanged: () => void = () => {};
-  /** How often `onChanged` was called. */
-  changes = 0;
   readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
   readonly places: AgentPlaces;
   readonly pace = new AgentPace();
@@ -165,6 +163,11 @@ export class Registry {
   readonly #clusters = new Map<string, ClusterTunnels>();
   readonly #pool: MemoryPool | undefined;
   #onChanged: (name: string, cluster: ClusterTunnels | undefined) => void = () => {};
+  /**
+   * Names of clusters that have come, have gone, or whose document, agents or refusals have changed. Kept only for one
+   * who empties it.
+   */
+  changed: Set<string> | undefined;
 
   /** `pool`: the memory that all clusters share. */
   constructor(pool?: MemoryPool) {
@@ -174,10 +177,11 @@ export class Registry {
   add(name: string, limits: ClusterLimits): ClusterTunnels {
     const cluster = new ClusterTunnels(name, limits, this.#pool);
     cluster.onChanged = () => {
-      cluster.changes++;
+      this.changed?.add(name);
       this.#onChanged(name, this.#clusters.get(name));
     };
     this.#clusters.set(name, cluster);
+    this.changed?.add(name);
     return cluster;
   }
 

@@ -56,11 +56,11 @@ export function orIssue<A, B>(make: (value: A) => B): (value: A, context: z.Refi
   };
 }
 
-/** The value of a document, or its faults as sentences that begin with the path of a key. */
 type Validated<T> =
   | { readonly value: T; readonly faults?: undefined }
   | { readonly value?: undefined; readonly faults: readonly string[] };
 
+/** The value of a document, or its faults as sentences that begin with the path of a key. */
 export function validate<S extends z.ZodType>(schema: S, value: PlainValue): Validated<z.output<S>> {
   const result = schema.safeParse(value);
   if (result.success) return { value: result.data };

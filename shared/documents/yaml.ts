@@ -96,9 +96,9 @@ function plain(node: Node | null, path: string): PlainValue {
 export function yamlValues(text: string): { readonly values: PlainMapping; readonly fault?: string } {
   const [document, another] = yamlDocuments(text);
   if (document === undefined) return { values: {} };
-  if (another !== undefined) return { values: {}, fault: 'it holds several documents ("---"), and one is expected.' };
   const { value, fault } = document;
   if (fault !== undefined) return { values: {}, fault };
+  if (another !== undefined) return { values: {}, fault: 'it holds several documents ("---"), and one is expected.' };
   if (typeof value === "object" && !Array.isArray(value)) return { values: value as PlainMapping };
   return { values: {}, fault: 'expected "option: value" lines, such as "uds-name: /run/culvert.sock".' };
 }

@@ -86,7 +86,7 @@ export function streamKind(json: Buffer): string | undefined {
 /** The head of a CONNECT that goes to another server. */
 export function encodePeerOpen(request: PeerOpenRequest): Buffer {
   const target = formatTarget(request.target);
-  return encodeHead({ kind: PEER_KIND, hops: MAX_HOPS, ...request, target, timeoutMs: wholeMs(request.timeoutMs) });
+  return encodeHead({ ...request, kind: PEER_KIND, hops: MAX_HOPS, target, timeoutMs: wholeMs(request.timeoutMs) });
 }
 
 /** Parses a request of another server; throws a `CulvertError` that can be the answer. */

@@ -30,8 +30,9 @@ export function clusterOf(name: string, { agents, callers, ...rest }: Parts = {}
 export function runtimeOf(
   cluster: Cluster,
   { isOfFlags = false, ...options }: Partial<ServerOptions> & { readonly isOfFlags?: boolean } = {},
+  context = contextOf(options),
 ): ClusterRuntime {
   const tunnels = new ClusterTunnels(cluster.name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
   const setup = { flags: { agents: undefined, callers: undefined }, isOfFlags };
-  return new ClusterRuntime(cluster, tunnels, setup, contextOf(options));
+  return new ClusterRuntime(cluster, tunnels, setup, context);
 }
