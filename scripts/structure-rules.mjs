@@ -323,7 +323,7 @@ export const CODE_LINES = {
   "shared/listen": 1490,
   "shared/names": 455,
   "shared/net": 154,
-  "shared/node": 250,
+  "shared/node": 259,
   "shared/pki": 130,
   "shared/relay": 417,
   "shared/runtime": 837,

@@ -7,7 +7,7 @@ import { formatTarget, type Target } from "../shared/address/target.ts";
 import { untilAborted } from "../shared/basics/promises.ts";
 import { dialTcp } from "../shared/dial/dial-tcp.ts";
 import { Liveness } from "../shared/link/liveness.ts";
-import { failOnReset, writeStringsAsBuffers } from "../shared/node/http2.ts";
+import { failOnReset, widenClientSession, writeStringsAsBuffers } from "../shared/node/http2.ts";
 import { type ClientTls, tlsOver } from "../shared/tls/tls-over.ts";
 import { connectOverHttp1 } from "./http-connect.ts";
 import { Refusal, refusalOf, serverAway } from "./refusal.ts";
@@ -131,7 +131,7 @@ export class UpstreamServer {
       if (signal.aborted) throw serverAway(`the server ${this.at} did not answer`, error);
       return undefined;
     }
-    session.setLocalWindowSize(SESSION_WINDOW);
+    widenClientSession(session, SESSION_WINDOW);
     this.#use(session, raw);
     return session;
   }

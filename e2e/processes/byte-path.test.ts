@@ -1,11 +1,13 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { connect as connectHttp2 } from "node:http2";
 import { connect, type Socket } from "node:net";
 import { after, before, test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { type FaultRelay, startRelay } from "../harness/faults.ts";
-import { callerTls } from "../harness/pki-files.ts";
-import type { ManagedProcess } from "../harness/processes.ts";
+import { callerTls, flags } from "../harness/pki-files.ts";
+import { type ManagedProcess, startCulvert } from "../harness/processes.ts";
+import { callerFiles } from "../harness/sidecar.ts";
 import { blackHoleTarget, freePort } from "../harness/targets/absent.ts";
 import { bannerTarget, echoTarget, sourceTarget } from "../harness/targets/plain.ts";
 import {
@@ -147,3 +149,17 @@ for (const via of ["uds", "tls"] as const) {
     await Promise.all(tunnels);
   });
 }
+
+test("a download through a sidecar is longer than its windows", async () => {
+  await using target = await transferTarget();
+  const [port, healthPort] = [await freePort(), await freePort()];
+  const own = { server: `127.0.0.1:${site.callerPort}`, port, healthPort, healthBindAddress: "127.0.0.1" };
+  await using sidecar = startCulvert(["http-proxy", ...flags({ ...own, ...callerFiles(site) })]);
+  await sidecar.waitForHealth(`http://127.0.0.1:${healthPort}/readyz`);
+  const socket = connect(port, "127.0.0.1");
+  socket.write(`CONNECT ${target.address} HTTP/1.1\r\nHost: ${target.address}\r\n\r\n`);
+  const [answer] = await once(socket, "data");
+  assert.match(String(answer), /^HTTP\/1\.1 200 [^\r]*\r\n\r\n$/);
+  const closing = "caller ends before the target begins";
+  await carried(socket, { seed: 200, closing, bytesUp: 8 * MIB, bytesDown: 8 * MIB }, target);
+});

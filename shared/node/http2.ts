@@ -1,4 +1,10 @@
-import { constants, type Http2Stream, performServerHandshake, type ServerHttp2Session } from "node:http2";
+import {
+  type ClientHttp2Session,
+  constants,
+  type Http2Stream,
+  performServerHandshake,
+  type ServerHttp2Session,
+} from "node:http2";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { isBun } from "./engine.ts";
@@ -24,6 +30,11 @@ export function serverSession(socket: Socket, raw: Socket, options: ServerOption
   // The session has its listeners by then, and nothing has been read from the connection.
   if (unread.length > 0) process.nextTick(() => unread.forEach((chunk) => void socket.emit("data", chunk)));
   return session;
+}
+
+/** `bytes`: what the server may send on all streams together. A session on Bun would then open no window again. */
+export function widenClientSession(session: ClientHttp2Session, bytes: number): void {
+  if (!isBun) session.setLocalWindowSize(bytes);
 }
 
 /** A session of Bun reads from the connection, and does not see what is unread in the stream. */
