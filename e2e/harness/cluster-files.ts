@@ -1,3 +1,4 @@
+import { writeFileSync } from "node:fs";
 import { rename, rm, writeFile } from "node:fs/promises";
 import { stringify } from "yaml";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
@@ -98,8 +99,9 @@ export class ClusterFiles {
   async agentOptions(port: number) {
     const { cert, key } = await this.agentPair;
     const [agentCert, agentKey] = [this.#file("agent.crt"), this.#file("agent.key")];
-    await writeFile(agentCert, cert);
-    await writeFile(agentKey, key);
+    // In one go: another agent of this cluster may start, and read them, meanwhile.
+    writeFileSync(agentCert, cert);
+    writeFileSync(agentKey, key);
     const where = { proxyServerHost: this.sni, proxyServerPort: port, serverAddress: "127.0.0.1", allowLoopback: true };
     return { ...where, caCert: this.#file("ca"), agentCert, agentKey };
   }
