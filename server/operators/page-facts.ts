@@ -16,7 +16,7 @@ import type { TrafficHistory } from "./traffic-history.ts";
 /** Refusals and certificates that the page lists; of one cluster it has all. */
 const MAX_LISTED = 50;
 /**
- * Beside those whose document, agents or refusals have changed, this many clusters are looked at for one message: 1 ms
+ * Beside those whose document, agents or refusals have changed, this many clusters are looked at for one message: 2 ms
  * of work, so that callers feel no page however many clusters there are. All else about a thousand is at most 20 s old.
  */
 const CLUSTERS_IN_TURN = 50;
@@ -37,7 +37,7 @@ export interface PageSource {
 }
 
 /** The parts of one cluster in the facts that are lists. */
-interface Looked {
+interface OfCluster {
   readonly problems: readonly string[];
   readonly certificates: readonly Expiring[];
   readonly refusals: readonly RefusalFact[];
@@ -50,7 +50,7 @@ export class PageFacts implements FeedSource {
   readonly #delay = monitorEventLoopDelay({ resolution: DELAY_RESOLUTION_MS });
   readonly #busy = loadMeter();
   /** By the name of the cluster. */
-  readonly #looked = new Map<string, Looked>();
+  readonly #looked = new Map<string, OfCluster>();
   /** Names of the clusters that are looked at for the next messages, whether they have changed or not. */
   #due: string[] = [];
   #messages = 0;
