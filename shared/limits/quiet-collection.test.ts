@@ -28,8 +28,12 @@ class Process {
 
   /** Returns how often garbage was collected within a minute. */
   minute(): number {
+    return this.seconds(60);
+  }
+
+  seconds(count: number): number {
     const before = this.collections;
-    this.#t.mock.timers.tick(60_000);
+    this.#t.mock.timers.tick(count * 1_000);
     return this.collections - before;
   }
 }
@@ -52,6 +56,13 @@ test("a process with traffic leaves the time of a collection to V8", (t) => {
   assert.equal(process.minute(), 0);
   process.busy = 0.01;
   assert.equal(process.minute(), 2);
+});
+
+test("the pause between two scrapes is no quiet time", (t) => {
+  const process = new Process(t);
+  process.minute();
+  process.heapMib = 180;
+  assert.equal(process.seconds(25), 0);
 });
 
 test("what is alive is not collected again and again", (t) => {

@@ -1,7 +1,10 @@
 import { collectGarbage, heapBytes, loadMeter } from "../node/engine.ts";
 
-/** Interval of checks whether the process is quiet, ms. */
-const CHECK_MS = 5_000;
+/**
+ * Interval of checks whether the process is quiet, ms. A collection without open connections costs V8 the optimised
+ * code of the next ones, so the pause between two scrapes is no quiet time.
+ */
+const CHECK_MS = 30_000;
 /** The process is quiet if its event loop has worked at most this share of the time since the last check. */
 const QUIET_BELOW = 0.01;
 /**
