@@ -76,3 +76,33 @@ test("a path that breaks below the TLS with the target is reported at once, and 
   );
   assert.match(steps.at(-1) ?? "", /^CONNECT localhost:1 .*: HTTP\/1\.1 200 /);
 });
+
+test("a target that resets the connection after its whole answer does not spoil the CONNECT", async (t) => {
+  const authority = await Authority.create("demo CA");
+  const { cert, key } = await authority.issue({ cn: "localhost", names: ["localhost"], usage: "server" });
+  const caller = await authority.issue({ cn: "caller", usage: "client" });
+  const target = await listening(
+    t,
+    https.createServer({ cert, key }, (_, response) => response.end("Hello\n")),
+  );
+  const proxy = net.createServer({ allowHalfOpen: true }, (raw) => {
+    const socket = new tls.TLSSocket(raw, { isServer: true, cert, key });
+    socket
+      .on("error", () => {})
+      .once("data", () => {
+        const onward = net.connect(target, "127.0.0.1", () => socket.write("HTTP/1.1 200 Established\r\n\r\n"));
+        onward.on("data", (chunk) => socket.write(chunk)).on("error", () => {});
+        socket.on("data", (chunk) => onward.write(chunk)).once("end", () => raw.resetAndDestroy());
+      });
+  });
+  const port = await listening(t, proxy);
+  const steps: string[] = [];
+  await connectOnce(
+    {
+      proxy: { port, ca: authority.cert, cert: caller.cert, key: caller.key },
+      target: { host: "localhost", port: target, ca: authority.cert },
+    },
+    (text) => steps.push(text),
+  );
+  assert.match(steps.at(-1) ?? "", /^GET \/from-the-demo: HTTP\/1\.1 200 OK: "Hello"$/);
+});

@@ -70,9 +70,13 @@ function inside(socket: Duplex): Duplex {
   return near;
 }
 
+/**
+ * Waits until the server has ended its side as well. A reset is no fault any more: a target that has sent everything
+ * and has gone answers the last record of TLS by one.
+ */
 async function endCleanly(socket: Duplex): Promise<void> {
   socket.end();
-  if (!socket.closed) await once(socket, "close");
+  if (!socket.closed) await new Promise((resolve) => socket.once("close", resolve));
 }
 
 async function secure(socket: Duplex, options: tls.ConnectionOptions): Promise<tls.TLSSocket> {
