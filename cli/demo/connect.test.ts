@@ -8,10 +8,24 @@ import { listening } from "../../shared/basics/testing/wait.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { connectOnce } from "./connect.ts";
 
-test("the one CONNECT is over when both sides have ended it, without a reset that the server's log would tell of", async (t) => {
+/** A certificate of proxy and target, and the demo's CONNECT through ports of this machine. */
+async function place() {
   const authority = await Authority.create("demo CA");
   const { cert, key } = await authority.issue({ cn: "localhost", names: ["localhost"], usage: "server" });
   const caller = await authority.issue({ cn: "caller", usage: "client" });
+  const demo = (port: number, target: number) => {
+    const steps: string[] = [];
+    const plan = {
+      proxy: { port, ca: authority.cert, cert: caller.cert, key: caller.key },
+      target: { host: "localhost", port: target, ca: authority.cert },
+    };
+    return { steps, done: connectOnce(plan, (text) => steps.push(text)).then(() => steps) };
+  };
+  return { cert, key, demo };
+}
+
+test("the one CONNECT is over when both sides have ended it, without a reset that the server's log would tell of", async (t) => {
+  const { cert, key, demo } = await place();
   const target = await listening(
     t,
     https.createServer({ cert, key }, (_, response) => response.end("Hello\n")),
@@ -34,14 +48,7 @@ test("the one CONNECT is over when both sides have ended it, without a reset tha
     });
   });
   const port = await listening(t, proxy);
-  const steps: string[] = [];
-  await connectOnce(
-    {
-      proxy: { port, ca: authority.cert, cert: caller.cert, key: caller.key },
-      target: { host: "localhost", port: target, ca: authority.cert },
-    },
-    (text) => steps.push(text),
-  );
+  const steps = await demo(port, target).done;
   assert.match(steps.at(-1) ?? "", /^GET \/from-the-demo: HTTP\/1\.1 200 OK: "Hello"$/);
   assert.equal(story[0], "the caller has ended");
   await once(proxy.close(), "close");
@@ -49,9 +56,7 @@ test("the one CONNECT is over when both sides have ended it, without a reset tha
 });
 
 test("a path that breaks below the TLS with the target is reported at once, and as what it is", async (t) => {
-  const authority = await Authority.create("demo CA");
-  const { cert, key } = await authority.issue({ cn: "localhost", names: ["localhost"], usage: "server" });
-  const caller = await authority.issue({ cn: "caller", usage: "client" });
+  const { cert, key, demo } = await place();
   const proxy = net.createServer((raw) => {
     raw.on("error", () => {});
     const socket = new tls.TLSSocket(raw, { isServer: true, cert, key });
@@ -63,24 +68,13 @@ test("a path that breaks below the TLS with the target is reported at once, and 
       });
   });
   const port = await listening(t, proxy);
-  const steps: string[] = [];
-  await assert.rejects(
-    connectOnce(
-      {
-        proxy: { port, ca: authority.cert, cert: caller.cert, key: caller.key },
-        target: { host: "localhost", port: 1, ca: authority.cert },
-      },
-      (text) => steps.push(text),
-    ),
-    { code: "ECONNRESET" },
-  );
+  const { steps, done } = demo(port, 1);
+  await assert.rejects(done, { code: "ECONNRESET" });
   assert.match(steps.at(-1) ?? "", /^CONNECT localhost:1 .*: HTTP\/1\.1 200 /);
 });
 
 test("a target that resets the connection after its whole answer does not spoil the CONNECT", async (t) => {
-  const authority = await Authority.create("demo CA");
-  const { cert, key } = await authority.issue({ cn: "localhost", names: ["localhost"], usage: "server" });
-  const caller = await authority.issue({ cn: "caller", usage: "client" });
+  const { cert, key, demo } = await place();
   const target = await listening(
     t,
     https.createServer({ cert, key }, (_, response) => response.end("Hello\n")),
@@ -96,13 +90,6 @@ test("a target that resets the connection after its whole answer does not spoil 
       });
   });
   const port = await listening(t, proxy);
-  const steps: string[] = [];
-  await connectOnce(
-    {
-      proxy: { port, ca: authority.cert, cert: caller.cert, key: caller.key },
-      target: { host: "localhost", port: target, ca: authority.cert },
-    },
-    (text) => steps.push(text),
-  );
+  const steps = await demo(port, target).done;
   assert.match(steps.at(-1) ?? "", /^GET \/from-the-demo: HTTP\/1\.1 200 OK: "Hello"$/);
 });
